@@ -1,0 +1,123 @@
+"""Checks at the boundary, outside `jit`: a ValueError that names the culprit.
+
+Values that are being traced (inside a caller's `jit` or `vmap`) cannot be looked at and
+are taken as they are; shapes are checked always.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dwl_jax import embedding
+from dwl_jax.documents import Documents, from_counts
+from dwl_jax.types import Config, Hyper
+
+Array = jax.Array
+
+
+def documents(docs: Any, num_words: int | None, *per_word) -> tuple[Documents, int]:
+    """Documents and N from what the caller gave; ValueError where they disagree."""
+    if not isinstance(docs, Documents):
+        num_words = num_words or np.shape(docs)[-1]
+        docs = from_counts(docs)
+    known = [len(w) for w in per_word if w is not None]
+    num_words = num_words or (known[0] if known else None)
+    if num_words is None:
+        raise ValueError("num_words is needed when docs are Documents.")
+    if docs.words.shape != docs.mass.shape or docs.mass.ndim != 2:
+        raise ValueError(
+            f"docs.words {docs.words.shape} and docs.mass {docs.mass.shape} must both "
+            "be [M, S]."
+        )
+    if not isinstance(docs.words, jax.core.Tracer):
+        words = np.asarray(docs.words)
+        bad = np.argwhere((words < 0) | (words >= num_words))
+        if bad.size:
+            m, place = bad[0]
+            raise ValueError(
+                f"document {m} has word {words[m, place]}, but there are {num_words} "
+                "words."
+            )
+    if not isinstance(docs.mass, jax.core.Tracer):
+        mass = np.asarray(docs.mass)
+        off = ~(np.abs(mass.sum(axis=1) - 1.0) < 1e-3) | ~(mass >= 0.0).all(axis=1)
+        if off.any():
+            raise ValueError(
+                f"document {np.flatnonzero(off)[0]} is not a distribution: masses must "
+                "be finite, not negative, and sum to 1."
+            )
+    return docs, num_words
+
+
+def words(cfg: Config, num_words: int, vectors: Any, features: Any) -> None:
+    """ValueError unless starting vectors and word features suit N and cfg."""
+    if vectors is not None:
+        if np.ndim(vectors) != 2 or np.shape(vectors)[0] != num_words:
+            raise ValueError(
+                f"vectors must be [{num_words}, dim], got {np.shape(vectors)}."
+            )
+        if np.shape(vectors)[1] != cfg.dim:
+            raise ValueError(
+                f"vectors have {np.shape(vectors)[1]} dimensions, Config.dim is "
+                f"{cfg.dim}."
+            )
+    needs_features = cfg.embedding is not embedding.one_hot
+    if needs_features != (features is not None):
+        raise ValueError(
+            "features are needed by the linear and mlp maps, and by them alone."
+        )
+    if features is not None and (
+        np.ndim(features) != 2 or np.shape(features)[0] != num_words
+    ):
+        raise ValueError(
+            f"features must be [{num_words}, F], got {np.shape(features)}."
+        )
+    for name, x in (("vectors", vectors), ("features", features)):
+        if x is not None and not isinstance(x, jax.core.Tracer):
+            bad = np.argwhere(~np.isfinite(np.asarray(x)))
+            if bad.size:
+                raise ValueError(f"{name} of word {bad[0][0]} are not finite.")
+
+
+def labels(labels: Any, num_docs: int, cfg: Config) -> tuple[Array | None, int]:
+    """Labels as int32 and how many there are; every label needs a topic."""
+    if labels is None:
+        return None, 0
+    values = np.asarray(labels)
+    if values.shape != (num_docs,) or not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(
+            f"labels must be {num_docs} ints, got {values.dtype} {values.shape}."
+        )
+    if values.min() < -1:
+        m = int(np.argmin(values))
+        raise ValueError(f"label {values[m]} of document {m}: -1 is for unknown.")
+    if values.max() >= cfg.num_topics:
+        m = int(np.argmax(values))
+        raise ValueError(
+            f"label {values[m]} of document {m} has no topic: Config.num_topics is "
+            f"{cfg.num_topics}."
+        )
+    num_labels = int(values.max()) + 1
+    if num_labels == 0:
+        raise ValueError("labels are all unknown (-1).")
+    return jnp.asarray(values, jnp.int32), num_labels
+
+
+def hyper(hyper: Hyper, cfg: Config) -> None:
+    """ValueError for a number that is out of range, unless it is traced."""
+    positive = ["tau", "epsilon", "epsilon_transport"]
+    if cfg.step == "proximal":
+        positive.append("beta")  # else the linear system is singular
+    for name, value in hyper._asdict().items():
+        if isinstance(value, jax.core.Tracer):
+            continue
+        for x in np.ravel(np.asarray(value, np.float64)):
+            low_ok = x > 0.0 if name in positive else x >= 0.0
+            high_ok = x <= 1.0 if name in ("tau", "anchor") else x < math.inf
+            if not (low_ok and high_ok):
+                low = "(0" if name in positive else "[0"
+                high = "1]" if name in ("tau", "anchor") else "inf)"
+                raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")

@@ -1,0 +1,82 @@
+"""The ground cost: D_theta from embeddings, its scale, and the distilled D^tau."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+Scale = Literal["mean", "median", "max", "none"]
+
+# Up to this many products the differences x_n - x_n' are formed one by one, which keeps
+# small distances exact; above it the Gram matrix gives them in N^2 memory.
+_DIRECT_LIMIT = 1 << 24
+
+
+def distance_matrix(X: Array, *, squared: bool = False) -> Array:
+    """D_theta, the Euclidean distances between embeddings (Sec. 2.2).
+
+    The gradient is finite everywhere: 0 on the diagonal and at coinciding words.
+
+    Args:
+      X: embeddings, [N, dim].
+      squared: give ||x - x'||^2, as in the paper's Eq. (6), instead of ||x - x'||.
+
+    Returns:
+      D, [N, N], symmetric with zero diagonal.
+    """
+    N, dim = X.shape
+    if N * N * dim <= _DIRECT_LIMIT:
+        D2 = jnp.sum((X[:, None, :] - X[None, :, :]) ** 2, axis=-1)
+    else:
+        Xc = X - jax.lax.stop_gradient(jnp.mean(X, axis=0, keepdims=True))
+        norm2 = jnp.sum(Xc**2, axis=-1)
+        gram = jnp.matmul(Xc, Xc.T, precision=jax.lax.Precision.HIGHEST)
+        D2 = jnp.maximum(norm2[:, None] + norm2[None, :] - 2.0 * gram, 0.0)
+        D2 = jnp.where(jnp.eye(N, dtype=bool), 0.0, D2)
+    if squared:
+        return D2
+    positive = D2 > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, D2, 1.0)), 0.0)
+
+
+def scale(D: Array, how: Scale = "mean") -> Array:
+    """Divides D by a statistic of its off-diagonal entries, so that epsilon has a unit.
+
+    No gradient flows through the statistic: stretching all embeddings does nothing.
+
+    Args:
+      D: distances, [N, N].
+      how: `mean`, `median`, `max`, or `none` to leave D as it is.
+
+    Returns:
+      Scaled distances, [N, N]; D itself when all words coincide.
+    """
+    N = D.shape[0]
+    if how == "none" or N == 1:
+        return D
+    fixed = jax.lax.stop_gradient(D)
+    if how == "mean":
+        unit = jnp.sum(fixed) / (N * (N - 1))
+    elif how == "median":
+        above = fixed[jnp.triu_indices(N, 1)]
+        unit = jnp.median(above)
+    elif how == "max":
+        unit = jnp.max(fixed)
+    else:
+        raise ValueError(f"scale must be mean, median, max or none, got {how!r}.")
+    return D / jnp.where(unit > 0.0, unit, 1.0)
+
+
+def distill(D: Array, tau: Array | float) -> Array:
+    """Smooths the teacher's distances: D^tau elementwise (Sec. 3.2), 0 kept at 0.
+
+    Args:
+      D: distances, [N, N].
+      tau: the distillation power, in (0, 1]; traced.
+
+    Returns:
+      D^tau, [N, N]. Its gradient at 0 is 0.
+    """
+    positive = D > 0.0
+    return jnp.where(positive, jnp.where(positive, D, 1.0) ** tau, 0.0)

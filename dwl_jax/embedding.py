@@ -1,0 +1,176 @@
+"""Word embeddings X = g_theta(W), and their update from the aggregate transport."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+Array = jax.Array
+Theta = Any
+Hold = Literal["none", "scale", "covariance"]
+
+
+class EmbeddingMap(NamedTuple):
+    """g_theta as an init/apply pair.
+
+    `init(key, num_words, dim, features, vectors)` gives theta: N(0, 1), or such that
+    `apply` gives `vectors` (exactly, or as nearly as the map can).
+    `apply(theta, features)` gives X, [N, dim].
+    """
+
+    init: Callable[..., Theta]
+    apply: Callable[[Theta, Array | None], Array]
+    linear: bool  # X is linear in theta, so that E(theta) has an exact minimiser
+
+
+def _one_hot_init(key, num_words, dim, features=None, vectors=None):
+    del features
+    if vectors is not None:
+        return jnp.asarray(vectors)
+    return jax.random.normal(key, (num_words, dim))
+
+
+one_hot = EmbeddingMap(_one_hot_init, lambda theta, features: theta, linear=True)
+"""w_n is one-hot, so that theta is X itself, [N, dim]: the paper's experiments."""
+
+
+def _linear_init(key, num_words, dim, features, vectors=None):
+    del num_words
+    if vectors is not None:
+        return jnp.linalg.lstsq(features, jnp.asarray(vectors, features.dtype))[0]
+    shape = (features.shape[1], dim)
+    return jax.random.normal(key, shape, features.dtype)
+
+
+linear = EmbeddingMap(
+    _linear_init, lambda theta, features: features @ theta, linear=True
+)
+"""X = W theta for given word features W, [N, F]."""
+
+
+@functools.cache
+def mlp(hidden: int = 64) -> EmbeddingMap:
+    """X = base + tanh(W theta_1 + b_1) theta_2: base is the given vectors, or 0."""
+
+    def init(key, num_words, dim, features, vectors=None):
+        keys = jax.random.split(key)
+        shapes = (features.shape[1], hidden), (hidden, dim)
+        first, second = (
+            jax.random.normal(k, shape, features.dtype) / np.sqrt(shape[0])
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+        if vectors is None:
+            base = jnp.zeros((num_words, dim), features.dtype)
+            second = second * np.sqrt(hidden)
+        else:
+            base, second = jnp.asarray(vectors, features.dtype), 0.0 * second
+        bias = jnp.zeros((hidden,), features.dtype)
+        return {"first": first, "bias": bias, "second": second, "base": base}
+
+    def apply(theta, features):
+        inner = jnp.tanh(features @ theta["first"] + theta["bias"][None, :])
+        return jax.lax.stop_gradient(theta["base"]) + inner @ theta["second"]
+
+    return EmbeddingMap(init, apply, linear=False)
+
+
+def laplacian(T: Array) -> Array:
+    """L = diag(S 1) - S of the symmetrised aggregate S = (T + T') / 2, [N, N]."""
+    S = 0.5 * (T + T.T)
+    return jnp.diag(jnp.sum(S, axis=1)) - S
+
+
+def spread_energy(X: Array, L: Array) -> Array:
+    """Tr(X' L X) = 1/2 sum_nn' s_nn' ||x_n - x_n'||^2: squared distances, halved."""
+    return jnp.sum(X * (L @ X))
+
+
+def energy(
+    theta: Theta,
+    theta_c: Theta,
+    L: Array,
+    beta: Array | float,
+    *,
+    embed: Callable[[Theta], Array],
+) -> Array:
+    """E(theta) = Tr(X' L X) + beta ||theta - theta_c||^2 (Eq. 7), L held fixed."""
+    drift = jax.tree.map(lambda x, x_c: jnp.sum((x - x_c) ** 2), theta, theta_c)
+    return spread_energy(embed(theta), L) + beta * sum(jax.tree.leaves(drift))
+
+
+def explicit_step(theta, L, beta, rate, *, embed) -> Theta:
+    """The paper's theta - rho grad E(theta): beta is inert, its gradient is 0 here."""
+    grad = jax.grad(energy)(theta, theta, L, beta, embed=embed)
+    return jax.tree.map(lambda x, g: x - rate * g, theta, grad)
+
+
+def proximal_step(theta: Array, L: Array, beta, *, features: Array | None) -> Array:
+    """Exact minimiser of E for a linear map: (W' L W + beta I) theta = beta theta_c.
+
+    For one-hot words (features None) W is the identity.
+    """
+    G = L if features is None else features.T @ L @ features
+    G = G + beta * jnp.eye(G.shape[0], dtype=G.dtype)
+    return jax.scipy.linalg.solve(G, beta * theta, assume_a="pos")
+
+
+def inner_steps(theta, L, beta, rate, optimizer, *, embed, num_steps) -> Theta:
+    """`num_steps` optax steps of a given rate on E from theta_c = theta."""
+
+    def body(carry, _):
+        current, opt_state = carry
+        grad = jax.grad(energy)(current, theta, L, beta, embed=embed)
+        delta, opt_state = optimizer.update(grad, opt_state, current)
+        return (descend(current, delta, rate), opt_state), None
+
+    start = (theta, optimizer.init(theta))
+    return jax.lax.scan(body, start, length=num_steps)[0][0]
+
+
+def descend(params, direction, rate):
+    """Moves params by -rate * direction, over any tree."""
+    scaled = jax.tree.map(lambda d: -rate * d, direction)
+    return optax.apply_updates(params, scaled)
+
+
+def hold(X: Array, start: Array, how: Hold) -> Array:
+    """Undoes the collapse that Tr(X' L X) rewards, by a statistic of the start.
+
+    Args:
+      X: embeddings after a step, [N, dim].
+      start: embeddings whose statistic is held, [N, dim].
+      how: `scale` keeps the total variance, `covariance` the whole covariance of the
+        start (as far as X still has that rank); `none` gives X back.
+
+    Returns:
+      Embeddings, [N, dim], with the mean of X.
+    """
+    if how == "none":
+        return X
+    mean = jnp.mean(X, axis=0, keepdims=True)
+    Xc, Sc = X - mean, start - jnp.mean(start, axis=0, keepdims=True)
+    if how == "scale":
+        now = jnp.sum(Xc**2)
+        factor = jnp.sqrt(jnp.sum(Sc**2) / jnp.where(now > 0.0, now, 1.0))
+        return mean + jnp.where(now > 0.0, factor, 1.0) * Xc
+    if how == "covariance":
+        return mean + Xc @ _inverse_root(Xc) @ _root(Sc)
+    raise ValueError(f"hold must be none, scale or covariance, got {how!r}.")
+
+
+def _root(Xc: Array) -> Array:
+    """(X' X)^(1/2), [dim, dim]."""
+    value, vector = jnp.linalg.eigh(Xc.T @ Xc)
+    return (vector * jnp.sqrt(jnp.maximum(value, 0.0))[None, :]) @ vector.T
+
+
+def _inverse_root(Xc: Array) -> Array:
+    """Pseudo-inverse of (X' X)^(1/2): directions that are gone stay gone."""
+    value, vector = jnp.linalg.eigh(Xc.T @ Xc)
+    alive = value > jnp.finfo(value.dtype).eps * Xc.shape[0] * jnp.max(value)
+    inverse = jnp.where(alive, 1.0 / jnp.sqrt(jnp.where(alive, value, 1.0)), 0.0)
+    return (vector * inverse[None, :]) @ vector.T

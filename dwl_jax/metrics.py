@@ -1,0 +1,248 @@
+"""How good embeddings, topics and neighbours are; numpy in, numpy out."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dwl_jax.documents import Documents
+
+Array = jax.Array
+
+
+def pool(docs: Documents, X: Array) -> Array:
+    """Average pooling: sum_n y_n x_n of each document, [M, dim]."""
+    return jnp.einsum("ms,msd->md", docs.mass, X[docs.words])
+
+
+def euclidean(F: Array, G: Array) -> Array:
+    """Distances between the rows of two feature matrices, [M, M']."""
+    F, G = jnp.asarray(F), jnp.asarray(G)
+    square = lambda Z: jnp.sum(Z**2, axis=1)
+    gram = jnp.matmul(F, G.T, precision=jax.lax.Precision.HIGHEST)
+    D2 = square(F)[:, None] + square(G)[None, :] - 2.0 * gram
+    return jnp.sqrt(jnp.maximum(D2, 0.0))
+
+
+def wasserstein(
+    docs_a: Documents,
+    docs_b: Documents,
+    D: Array,
+    epsilon: float = 0.02,
+    *,
+    num_iters: int = 200,
+) -> Array:
+    """Transport cost between all pairs of documents, on their supports, [M, M'].
+
+    Args:
+      docs_a: M documents.
+      docs_b: M' documents.
+      D: ground cost, [N, N].
+      epsilon: entropic weight; the result is at or above the exact distance, and nears
+        it as epsilon falls (with more iterations).
+      num_iters: Sinkhorn iterations; static.
+
+    Returns:
+      Tr(T' D), [M, M'].
+    """
+
+    def pair(a: Documents, b: Documents):
+        block = D[a.words][:, b.words]
+        log = lambda m: jnp.where(m > 0, jnp.log(jnp.where(m > 0, m, 1.0)), -jnp.inf)
+        log_a, log_b, log_C = log(a.mass), log(b.mass), -block / epsilon
+
+        def body(g, _):
+            f = -jax.nn.logsumexp(log_C + (g + log_b)[None, :], axis=1)
+            return -jax.nn.logsumexp(log_C + (f + log_a)[:, None], axis=0), None
+
+        g, _ = jax.lax.scan(body, jnp.zeros_like(log_b), length=num_iters)
+        f = -jax.nn.logsumexp(log_C + (g + log_b)[None, :], axis=1)
+        T = jnp.exp((f + log_a)[:, None] + (g + log_b)[None, :] + log_C)
+        return jnp.sum(T * block)
+
+    row = lambda a: jax.vmap(lambda b: pair(a, b))(docs_b)
+    return jax.jit(lambda a: jax.lax.map(row, a))(jax.tree.map(jnp.asarray, docs_a))
+
+
+def knn_predict(distances: Array, labels: Sequence, num_neighbors: int) -> np.ndarray:
+    """Majority label of the nearest neighbours; a tie goes to the nearer label.
+
+    Args:
+      distances: from each query to each labelled document, [Q, M]; equal distances are
+        taken in the order of the documents.
+      labels: of the M documents.
+      num_neighbors: k of k-NN.
+
+    Returns:
+      One label per query, [Q].
+    """
+    distances, labels = np.asarray(distances), np.asarray(labels)
+    if not 1 <= num_neighbors <= labels.size:
+        raise ValueError(
+            f"num_neighbors must be in [1, {labels.size}], got {num_neighbors}."
+        )
+    classes, coded = np.unique(labels, return_inverse=True)
+    near = np.argsort(distances, axis=1, kind="stable")[:, :num_neighbors]
+    votes = np.zeros((len(distances), classes.size))
+    rows = np.arange(len(distances))
+    for place in range(num_neighbors):
+        # A vote of 1 each; what is added for being near cannot outweigh a vote.
+        bonus = 2.0 ** -(place + 2)
+        np.add.at(votes, (rows, coded[near[:, place]]), 1.0 + bonus / num_neighbors)
+    return classes[np.argmax(votes, axis=1)]
+
+
+def accuracy(predicted: Sequence, labels: Sequence) -> float:
+    """Share of right predictions."""
+    return float(np.mean(np.asarray(predicted) == np.asarray(labels)))
+
+
+def balanced_accuracy(predicted: Sequence, labels: Sequence) -> float:
+    """Mean over classes of the share of right predictions in the class."""
+    predicted, labels = np.asarray(predicted), np.asarray(labels)
+    return float(np.mean([np.mean(predicted[labels == c] == c) for c in set(labels)]))
+
+
+class Recommendation(NamedTuple):
+    """Averages over documents of the paper's P_m, R_m and F1_m."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def recommend(docs: Documents, X: Array, sources: Array, targets: Array) -> np.ndarray:
+    """Ranks target words by their distance to each document's source words (Table 2).
+
+    A target's score is its mean distance to the document's sources: on the bipartite
+    graph of diseases and procedures, procedures near all diseases come first.
+
+    Args:
+      docs: M documents.
+      X: embeddings, [N, dim].
+      sources: words that are given, say diseases: bool [N].
+      targets: words to rank, say procedures: int [P].
+
+    Returns:
+      Word indices, best first, [M, P]. Ties keep the order of `targets`.
+    """
+    D = np.asarray(euclidean(X, jnp.asarray(X)[jnp.asarray(targets)]))
+    given = np.asarray(docs.mass) * np.asarray(sources)[np.asarray(docs.words)]
+    score = np.einsum("ms,msp->mp", given, D[np.asarray(docs.words)])
+    return np.asarray(targets)[np.argsort(score, axis=1, kind="stable")]
+
+
+def precision_recall_f1(
+    ranked: np.ndarray, truth: Sequence[set], top_n: int
+) -> Recommendation:
+    """Precision, recall and F1 of the first `top_n` recommendations, averaged.
+
+    The paper prints sums over admissions; its table holds these averages.
+
+    Args:
+      ranked: recommended words, best first, [M, P].
+      truth: the words that each document really has.
+      top_n: how many are recommended, the paper's L.
+
+    Returns:
+      Averages over the documents; a document without any true word is an error.
+    """
+    if len(ranked) != len(truth):
+        raise ValueError(f"{len(ranked)} rankings for {len(truth)} documents.")
+    scores = []
+    for m, (row, true) in enumerate(zip(ranked, truth, strict=True)):
+        if not true:
+            raise ValueError(f"document {m} has no true word to recommend.")
+        hits = len(set(row[:top_n].tolist()) & set(true))
+        p, r = hits / top_n, hits / len(true)
+        scores.append((p, r, 2 * p * r / (p + r) if hits else 0.0))
+    return Recommendation(*np.mean(scores, axis=0).tolist())
+
+
+def top_words(log_B: Array, top_n: int) -> np.ndarray:
+    """The most probable words of each topic, best first, [K, top_n]."""
+    return np.argsort(-np.asarray(log_B), axis=1, kind="stable")[:, :top_n]
+
+
+def npmi(tops: np.ndarray, docs: Documents, num_words: int) -> np.ndarray:
+    """Coherence of each topic: mean normalised PMI of its top words over documents.
+
+    Args:
+      tops: top words of each topic, [K, n].
+      docs: reference corpus.
+      num_words: N.
+
+    Returns:
+      NPMI in [-1, 1] of each topic, [K]; a pair that never occurs together counts -1.
+    """
+    words, mass = np.asarray(docs.words), np.asarray(docs.mass)
+    M = len(words)
+    used = np.unique(tops)
+    present = np.zeros((M, num_words), bool)
+    present[
+        np.repeat(np.arange(M), words.shape[1])[mass.ravel() > 0],
+        words.ravel()[mass.ravel() > 0],
+    ] = True
+    sub = present[:, used].astype(np.float64)
+    joint = (sub.T @ sub) / M
+    single = np.diagonal(joint)
+    place = {w: i for i, w in enumerate(used)}
+
+    def pair(i, j):
+        if joint[i, j] == 0.0:
+            return -1.0
+        if joint[i, j] == 1.0:
+            return 1.0
+        return np.log(joint[i, j] / (single[i] * single[j])) / -np.log(joint[i, j])
+
+    return np.array(
+        [
+            np.mean(
+                [pair(place[a], place[b]) for i, a in enumerate(row) for b in row[:i]]
+            )
+            for row in np.asarray(tops)
+        ]
+    )
+
+
+def diversity(tops: np.ndarray) -> float:
+    """Share of distinct words among all topics' top words."""
+    return np.unique(tops).size / np.asarray(tops).size
+
+
+def _contingency(clusters: Sequence, labels: Sequence) -> np.ndarray:
+    """Counts of documents by cluster and label."""
+    _, c = np.unique(np.asarray(clusters), return_inverse=True)
+    _, l = np.unique(np.asarray(labels), return_inverse=True)
+    table = np.zeros((c.max() + 1, l.max() + 1))
+    np.add.at(table, (c, l), 1.0)
+    return table
+
+
+def purity(clusters: Sequence, labels: Sequence) -> float:
+    """Share of documents that carry the commonest label of their cluster."""
+    table = _contingency(clusters, labels)
+    return float(table.max(axis=1).sum() / table.sum())
+
+
+def nmi(clusters: Sequence, labels: Sequence) -> float:
+    """Mutual information over the mean of both entropies; 1 if both are constant."""
+    P = _contingency(clusters, labels)
+    P = P / P.sum()
+    entropy = lambda p: -np.sum(p[p > 0] * np.log(p[p > 0]))
+    h_c, h_l = entropy(P.sum(axis=1)), entropy(P.sum(axis=0))
+    if h_c + h_l == 0.0:
+        return 1.0
+    return float(2.0 * (h_c + h_l - entropy(P)) / (h_c + h_l))
+
+
+def effective_rank(X: Array) -> float:
+    """Exp of the entropy of the singular values of centred X (Roy and Vetterli)."""
+    X = np.asarray(X, np.float64)
+    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    if s.sum() == 0.0:
+        return 0.0
+    p = s[s > 0] / s.sum()
+    return float(np.exp(-np.sum(p * np.log(p))))

@@ -1,0 +1,148 @@
+"""The objectives of Algorithm 1: L_tau(A, R) for topics, E(theta) for embeddings."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dwl_jax import cost as cost_lib
+from dwl_jax import embedding, kernel, losses, simplex, transport
+from dwl_jax.barycenter import Barycenter, barycenter
+from dwl_jax.types import Config, Hyper, optimizer
+
+Array = jax.Array
+
+
+class Batch(NamedTuple):
+    """The documents of one step; places without a document have mask 0."""
+
+    rows: Array  # [s] index into the corpus, M where there is no document
+    mask: Array  # [s] 1 or 0
+    y: Array  # [s, N]
+    labels: Array | None  # [s] int, -1 where unknown
+
+
+def ground_cost(X: Array, cfg: Config) -> Array:
+    """D_theta in its unit: scaled distances between embeddings, [N, N]."""
+    return cost_lib.scale(cost_lib.distance_matrix(X, squared=cfg.squared), cfg.scale)
+
+
+def distilled_kernel(X: Array, hyper: Hyper, cfg: Config) -> kernel.Kernel:
+    """The kernel of D_theta^tau that the topics are learned with."""
+    cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
+    return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
+
+
+def document_loss(y: Array, log_y: Array, k: kernel.Kernel, hyper, cfg) -> Array:
+    """L(y, y_hat) of each document, [..., N] -> [...], by the choice of `cfg.loss`."""
+    if callable(cfg.loss):
+        return cfg.loss(y, log_y)
+    if cfg.loss == "sinkhorn":
+        return losses.sinkhorn_divergence(
+            y, log_y, k, hyper.epsilon, num_iters=cfg.num_iters
+        )
+    return {"kl": losses.kl, "squared": losses.squared}[cfg.loss](y, log_y)
+
+
+def own_topics(labels: Array, K: int, num_labels: int) -> Array:
+    """Which topics a label has: k serves label k mod num_labels. [s] -> bool [s, K]."""
+    topic_label = jnp.arange(K) % num_labels
+    return (labels[:, None] == topic_label[None, :]) | (labels[:, None] < 0)
+
+
+def topic_loss(
+    A_s: Array,
+    R: Array,
+    theta: Any,
+    batch: Batch,
+    log_scal: Array | None,
+    features: Array | None,
+    hyper: Hyper,
+    *,
+    cfg: Config,
+    num_labels: int = 0,
+) -> tuple[Array, tuple[Array, Barycenter, kernel.Kernel]]:
+    """L_tau(A, R) of Eq. (11), summed over the batch.
+
+    Args:
+      A_s: logits of the batch's topic weights, [s, K].
+      R: logits of the topics, [K, N].
+      theta: of the embeddings; a gradient through it makes the joint update.
+      batch: the documents.
+      log_scal: scalings to start from, [s, K, N], or None.
+      features: of the embedding map, [N, F], or None.
+      hyper: traced numbers.
+      cfg: static choices.
+      num_labels: 0, or how many labels the documents may have.
+
+    Returns:
+      The sum of losses, and (loss of each document [s], barycenters, kernel).
+    """
+    k = distilled_kernel(cfg.embedding.apply(theta, features), hyper, cfg)
+    lam = simplex.weights(A_s)
+    bary = barycenter(
+        simplex.log_topics(R),
+        lam,
+        k,
+        num_iters=cfg.num_iters,
+        log_scal=log_scal,
+        debias=cfg.debias,
+        memory=cfg.memory,
+    )
+    loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
+    total = jnp.sum(batch.mask * loss)
+    if num_labels:
+        own = own_topics(batch.labels, A_s.shape[1], num_labels)
+        log_lam = jax.nn.log_softmax(A_s, axis=-1)
+        log_own = jax.nn.logsumexp(jnp.where(own, log_lam, -jnp.inf), axis=-1)
+        total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
+    return total, (loss, bary, k)
+
+
+def closest_topic(
+    lam: Array, log_B: Array, y: Array, k: kernel.Kernel, own: Array | None, cfg: Config
+) -> Array:
+    """k_m of Eq. (6): the topic of largest weight or smallest distance, [s].
+
+    Args:
+      lam: topic weights, [s, K].
+      log_B: topics, [K, N].
+      y: documents, [s, N].
+      k: kernel of D, for distances.
+      own: topics a document may choose from (supervised mode), [s, K], or None.
+      cfg: static choices.
+    """
+    score = lam
+    if cfg.closest == "distance":
+        score = -transport.distances(log_B, y, k, num_iters=cfg.transport_iters)
+    if own is not None:
+        score = jnp.where(own, score, -jnp.inf)
+    return jnp.argmax(score, axis=-1)
+
+
+def embedding_step(
+    theta, theta_start, features, L: Array, hyper: Hyper, cfg: Config
+) -> Any:
+    """One update of theta on E(theta), with the chosen protection against collapse."""
+    embed = lambda theta: cfg.embedding.apply(theta, features)
+    if cfg.step == "explicit":
+        theta = embedding.explicit_step(
+            theta, L, hyper.beta, hyper.rate_theta, embed=embed
+        )
+    elif cfg.step == "proximal":
+        W = None if cfg.embedding is embedding.one_hot else features
+        theta = embedding.proximal_step(theta, L, hyper.beta, features=W)
+    elif cfg.step == "inner":
+        theta = embedding.inner_steps(
+            theta,
+            L,
+            hyper.beta,
+            hyper.rate_theta,
+            optimizer(cfg.optimizer_theta),
+            embed=embed,
+            num_steps=cfg.inner_steps,
+        )
+    theta = jax.tree.map(lambda x, x0: x + hyper.anchor * (x0 - x), theta, theta_start)
+    if cfg.hold == "none":
+        return theta
+    return embedding.hold(theta, theta_start, cfg.hold)

@@ -1,0 +1,153 @@
+"""What training takes and gives: Config, Hyper, Params, State, Info, Model.
+
+`Config` is static: sizes, loop lengths and choices, a change recompiles. `Hyper` is
+traced: every number in it can be swept by `jax.vmap` with one compilation.
+"""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+import optax
+
+from dwl_jax.barycenter import Memory
+from dwl_jax.cost import Scale
+from dwl_jax.embedding import EmbeddingMap, Hold, one_hot
+from dwl_jax.kernel import Form
+from dwl_jax.losses import Loss
+
+Array = jax.Array
+Step = Literal["explicit", "proximal", "inner", "none"]
+Closest = Literal["weight", "distance"]
+Reduction = Literal["mean", "sum"]
+Optimizer = str | optax.GradientTransformation
+
+LOSSES = ("kl", "squared", "sinkhorn")
+OPTIMIZERS = {
+    "adam": optax.scale_by_adam,
+    "sgd": optax.identity,
+    "rmsprop": optax.scale_by_rms,
+    "yogi": optax.scale_by_yogi,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static sizes and choices of Algorithm 1."""
+
+    num_topics: int = 8
+    dim: int = 50
+    batch_size: int = 256
+    num_iters: int = 10  # L of Algorithm 2
+    transport_iters: int = 10  # Sinkhorn iterations of the plans T
+    inner_steps: int = 5  # optax steps on E(theta) when step is `inner`
+
+    loss: str | Loss = "kl"
+    scale: Scale = "mean"
+    squared: bool = False  # squared distances as ground cost
+    kernel: Form = "auto"
+    memory: Memory = "store"
+    warm_start: bool = False  # keep each document's scalings from epoch to epoch
+    debias: bool = False
+
+    embedding: EmbeddingMap = one_hot
+    step: Step = "explicit"
+    joint: bool = True  # theta also follows the topic loss through D^tau
+    closest: Closest = "weight"
+    hold: Hold = "none"
+    reduction: Reduction = "mean"  # of a batch, for R, theta and T
+
+    optimizer_A: Optimizer = "adam"
+    optimizer_R: Optimizer = "adam"
+    optimizer_theta: Optimizer = "adam"
+
+    def __post_init__(self):
+        sizes = ("num_topics", "dim", "batch_size", "num_iters")
+        for name in (*sizes, "transport_iters", "inner_steps"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")
+        choices = {
+            "scale": get_args(Scale),
+            "kernel": get_args(Form),
+            "memory": get_args(Memory),
+            "step": get_args(Step),
+            "closest": get_args(Closest),
+            "hold": get_args(Hold),
+            "reduction": get_args(Reduction),
+        }
+        if not callable(self.loss):
+            choices["loss"] = LOSSES
+        for name in ("optimizer_A", "optimizer_R", "optimizer_theta"):
+            if not isinstance(getattr(self, name), optax.GradientTransformation):
+                choices[name] = tuple(OPTIMIZERS)
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"Config.{name} must be one of {', '.join(allowed)}; "
+                    f"got {getattr(self, name)!r}."
+                )
+        if self.step == "proximal" and not self.embedding.linear:
+            raise ValueError("Config.step 'proximal' needs a linear embedding map.")
+        if self.hold != "none" and self.embedding is not one_hot:
+            raise ValueError(f"Config.hold {self.hold!r} needs the one-hot map.")
+
+
+class Hyper(NamedTuple):
+    """Numbers of Algorithm 1; each may be a traced scalar."""
+
+    tau: Array | float = 0.5  # distillation power
+    epsilon: Array | float = 0.2  # of the barycenter, in units of the scaled D^tau
+    epsilon_transport: Array | float = 1.0  # of the plans T, in units of the scaled D
+    beta: Array | float = 0.01  # weight of ||theta - theta_c||^2
+    rate_A: Array | float = 0.3
+    rate_R: Array | float = 0.3
+    rate_joint: Array | float = 0.03  # of theta on the topic loss
+    rate_theta: Array | float = 0.1  # rho of theta on E(theta)
+    anchor: Array | float = 0.0  # pull of theta towards its start, per step
+    label_weight: Array | float = 0.0  # supervised: pull of Lambda towards the label
+
+
+class Params(NamedTuple):
+    """What is learned."""
+
+    A: Array  # [M, K] logits of Lambda
+    R: Array  # [K, N] logits of B
+    theta: Any  # [N, dim] for the one-hot map
+
+
+class State(NamedTuple):
+    """Everything Algorithm 1 carries from batch to batch."""
+
+    params: Params
+    opt_A: Any  # one optimiser state per document, leading axis M
+    opt_R: Any
+    opt_theta: Any
+    theta_start: Any  # what anchor and hold refer to
+    log_scal: Array | None  # [M, K (+ 1), N] with warm_start
+    features: Array | None  # [N, F] word features of the embedding map
+    epoch: Array  # [] int32, epochs done
+
+
+class Info(NamedTuple):
+    """Diagnostics of a step; `fit` stacks them as [epochs, batches]."""
+
+    loss: Array  # mean of L(y, y_hat) over the batch's documents
+    energy: Array  # Tr(X' L X) before the embedding step
+    error: Array  # mean disagreement of the barycenter's plans
+    transport_error: Array  # mean L1 error of the plans T
+    fast: Array  # the fast kernel was exact and used, for the barycenter
+    grad_norm: Array  # of R
+
+
+class Model(NamedTuple):
+    """What a trained run is to others: topics and embeddings."""
+
+    log_B: Array  # [K, N]
+    X: Array  # [N, dim]
+
+
+def optimizer(choice: Optimizer) -> optax.GradientTransformation:
+    """An optax transformation that gives directions; `Hyper` has the rates."""
+    return OPTIMIZERS[choice]() if isinstance(choice, str) else choice
