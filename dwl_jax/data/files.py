@@ -2,10 +2,11 @@
 
 import bz2
 import contextlib
+import csv
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 _MAGIC = {
@@ -99,3 +100,31 @@ def _decoded(handle: IO[bytes], path: str, encoding: str) -> Iterator[str]:
         if "\0" in line:
             raise ValueError(f"{path}, line {number}: has a NUL byte: not a text file.")
         yield line.rstrip("\r\n")
+
+
+def read_table(
+    path: str, columns: Sequence[str]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Streams (line, the wanted cells) of a csv file; column names in either case."""
+    with open_lines(path) as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            header = [name.strip().lower() for name in next(reader, [])]
+            missing = [name for name in columns if name not in header]
+            if missing:
+                # Not the row itself: without a header, it is a patient's.
+                raise ValueError(
+                    f"{path}, line 1: no column {missing[0]!r} among the "
+                    f"{len(header)} names."
+                )
+            places = [header.index(name) for name in columns]
+            for row in reader:
+                if len(row) != len(header):
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: {len(row)} fields, where the "
+                        f"header has {len(header)}."
+                    )
+                yield reader.line_num, tuple(row[place].strip() for place in places)
+        except csv.Error as error:
+            where = f"{path}, line {reader.line_num}"
+            raise ValueError(f"{where}: not a csv row: {error}.") from error
