@@ -13,7 +13,7 @@ import numpy as np
 
 from dwl_jax import embedding
 from dwl_jax.documents import Documents, from_counts
-from dwl_jax.types import Config, Hyper
+from dwl_jax.types import FAULTS, Config, Hyper, Info, State
 
 Array = jax.Array
 
@@ -121,3 +121,43 @@ def hyper(hyper: Hyper, cfg: Config) -> None:
                 low = "(0" if name in positive else "[0"
                 high = "1]" if name in ("tau", "anchor") else "inf)"
                 raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")
+
+
+def faults(*trees: Any) -> Array:
+    """Bit i is set if the i-th tree holds a number that is not finite; traceable."""
+    finite = lambda tree: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
+    bad = jnp.stack([~jnp.all(jnp.stack(finite(tree))) for tree in trees])
+    return jnp.sum(bad.astype(jnp.int32) << jnp.arange(len(trees), dtype=jnp.int32))
+
+
+class NonFiniteError(FloatingPointError):
+    """A number of a run stopped being finite.
+
+    Attributes:
+      state: the last good State: nothing changed from that step on.
+      info: of all steps, as `run_epochs` gave it.
+    """
+
+    def __init__(self, message: str, state: State, info: Info):
+        super().__init__(message)
+        self.state, self.info = state, info
+
+
+def finite(state: State, info: Info, hyper: Hyper, cfg: Config) -> None:
+    """NonFiniteError for a run that met a number that is not finite, unless traced."""
+    if isinstance(state.finite, jax.core.Tracer) or bool(np.all(state.finite)):
+        return
+    fault = np.atleast_2d(np.asarray(info.fault))
+    place, batch = np.argwhere(fault != 0)[0].tolist()
+    epoch = int(state.epoch)  # of the epoch that was not completed
+    bits = int(fault[place, batch])
+    what = next(name for i, name in enumerate(FAULTS) if bits >> i & 1)
+    raise NonFiniteError(
+        f"{what} is not finite in epoch {epoch}, batch {batch} (both from 0); the "
+        f"state before that step is kept. What usually helps: a larger Hyper.epsilon "
+        f"(now {float(hyper.epsilon):g}), smaller rates, Config.kernel='log' (now "
+        f"{cfg.kernel!r}), 64 bit (now {state.params.R.dtype}), or Config.clip_norm "
+        f"(now {cfg.clip_norm}).",
+        state,
+        info,
+    )

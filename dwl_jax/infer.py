@@ -32,7 +32,7 @@ def infer(
     num_steps: int = 100,
     observed: Array | None = None,
 ) -> Inference:
-    """Minimises the reconstruction loss over each document's weights, from uniform ones.
+    """Minimises the reconstruction loss over each document's weights, from uniform.
 
     Deterministic, and independent from document to document. The best of all steps is
     given back, not the last.
@@ -65,7 +65,7 @@ def infer(
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     N = model.X.shape[0]
     k = distilled_kernel(model.X, hyper, cfg)
-    opt = optimizer(cfg.optimizer_A)
+    opt = optimizer(cfg.optimizer_A, cfg.clip_norm)
 
     def evaluate(A, y):
         lam = simplex.weights(A)

@@ -138,7 +138,7 @@ def embedding_step(
             L,
             hyper.beta,
             hyper.rate_theta,
-            optimizer(cfg.optimizer_theta),
+            optimizer(cfg.optimizer_theta, cfg.clip_norm),
             embed=embed,
             num_steps=cfg.inner_steps,
         )

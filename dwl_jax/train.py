@@ -1,14 +1,15 @@
 """Algorithm 1: init, step, epoch, fit."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from dwl_jax import checks, embedding, kernel, simplex, transport
+from dwl_jax import checks, embedding, kernel, mesh, simplex, transport
 from dwl_jax.documents import Documents, dense
+from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
     Batch,
     closest_topic,
@@ -30,14 +31,10 @@ from dwl_jax.types import (
 Array = jax.Array
 
 
-def update_rows(opt, A: Array, opt_A: Any, grad_s: Array, rows: Array, rate):
-    """An optax update of the rows of A that the batch touched; row M is nobody's."""
-    take = lambda x: x.at[rows].get(mode="clip")
-    put = lambda x, x_s: x.at[rows].set(x_s, mode="drop")
-    A_s, state_s = take(A), jax.tree.map(take, opt_A)
-    delta, state_s = jax.vmap(opt.update)(grad_s, state_s, A_s)
-    A_s = embedding.descend(A_s, delta, rate)
-    return put(A, A_s), jax.tree.map(put, opt_A, state_s)
+def optimizers(cfg: Config) -> tuple[optax.GradientTransformation, ...]:
+    """Of A (for one row), R and theta."""
+    choices = (cfg.optimizer_A, cfg.optimizer_R, cfg.optimizer_theta)
+    return tuple(optimizer(choice, cfg.clip_norm) for choice in choices)
 
 
 def init(
@@ -73,54 +70,55 @@ def init(
     theta = cfg.embedding.init(key_theta, num_words, cfg.dim, features, vectors)
     theta = jax.tree.map(lambda x: x.astype(dtype), theta)
     rows = cfg.num_topics + cfg.debias
+    opt_A, opt_R, opt_theta = optimizers(cfg)
     return State(
         params=Params(A, R, theta),
-        opt_A=jax.vmap(optimizer(cfg.optimizer_A).init)(A),
-        opt_R=optimizer(cfg.optimizer_R).init(R),
-        opt_theta=optimizer(cfg.optimizer_theta).init(theta),
+        opt_A=jax.vmap(opt_A.init)(A),
+        opt_R=opt_R.init(R),
+        opt_theta=opt_theta.init(theta),
         theta_start=theta,
         log_scal=jnp.zeros((num_docs, rows, num_words), dtype)
         if cfg.warm_start
         else None,
         features=features,
         epoch=jnp.zeros((), jnp.int32),
+        finite=jnp.ones((), bool),
     )
 
 
 def step(
     state: State, batch: Batch, hyper: Hyper, *, cfg: Config, num_labels: int = 0
 ) -> tuple[State, Info]:
-    """One batch of Algorithm 1: topics and weights, then embeddings (lines 6 to 8)."""
+    """One batch of Algorithm 1: topics and weights, then embeddings (lines 6 to 8).
+
+    A step that meets a number that is not finite changes nothing, nor does any step
+    after it: the State stays the last good one, and `Info.fault` says what it was.
+    """
     params, features = state.params, state.features
-    take = lambda x: x.at[batch.rows].get(mode="clip")
-    log_scal = None if state.log_scal is None else take(state.log_scal)
+    rows_s = take((params.A, state.opt_A, state.log_scal), batch.rows)
+    A_s, opt_A_s, log_scal_s = rows_s
     loss_fn = jax.value_and_grad(
         functools.partial(topic_loss, cfg=cfg, num_labels=num_labels),
         argnums=(0, 1, 2) if cfg.joint else (0, 1),
         has_aux=True,
     )
-    (_, (loss, bary, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
-        take(params.A), params.R, params.theta, batch, log_scal, features, hyper
+    (total, (loss, bary, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
+        A_s, params.R, params.theta, batch, log_scal_s, features, hyper
     )
     count = jnp.sum(batch.mask)
     share = 1.0 / count if cfg.reduction == "mean" else 1.0
-    grad_R = share * grad_R
+    grad_R, grad_theta = jax.tree.map(lambda g: share * g, (grad_R, grad_theta))
 
-    A, opt_A = update_rows(
-        optimizer(cfg.optimizer_A),
-        params.A,
-        state.opt_A,
-        grad_A,
-        batch.rows,
-        hyper.rate_A,
-    )
-    delta, opt_R = optimizer(cfg.optimizer_R).update(grad_R, state.opt_R, params.R)
+    opt_A, opt_R, opt_theta = optimizers(cfg)
+    delta, opt_A_s = jax.vmap(opt_A.update)(grad_A, opt_A_s, A_s)
+    A_s = embedding.descend(A_s, delta, hyper.rate_A)
+    delta, state_R = opt_R.update(grad_R, state.opt_R, params.R)
     R = embedding.descend(params.R, delta, hyper.rate_R)
-    theta, opt_theta = params.theta, state.opt_theta
+    theta, state_theta = params.theta, state.opt_theta
     if cfg.joint:
-        grad = jax.tree.map(lambda g: share * g, grad_theta[0])
-        delta, opt_theta = optimizer(cfg.optimizer_theta).update(grad, opt_theta, theta)
+        delta, state_theta = opt_theta.update(grad_theta[0], state_theta, theta)
         theta = embedding.descend(theta, delta, hyper.rate_joint)
+    joint_theta = theta
 
     energy = transport_error = jnp.zeros((), R.dtype)
     if cfg.step != "none":
@@ -128,26 +126,38 @@ def step(
         k_D = kernel.build(
             ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
         )
-        lam, log_B = simplex.weights(take(A)), simplex.log_topics(R)
+        lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
         own = None
         if num_labels:
             own = own_topics(batch.labels, cfg.num_topics, num_labels)
         nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
-        total = transport.aggregate(
+        plans = transport.aggregate(
             log_B[nearest],
             batch.y,
             k_D,
             num_iters=cfg.transport_iters,
             weight=share * batch.mask,
         )
-        L = embedding.laplacian(total.T)
+        L = embedding.laplacian(plans.T)
         energy = embedding.spread_energy(X, L)
-        transport_error = jnp.sum(batch.mask * total.error) / count
+        transport_error = jnp.sum(batch.mask * plans.error) / count
         theta = embedding_step(theta, state.theta_start, features, L, hyper, cfg)
 
-    if state.log_scal is not None:
-        put = state.log_scal.at[batch.rows]
-        log_scal = put.set(jax.lax.stop_gradient(bary.log_scal), mode="drop")
+    new_scal_s = None if log_scal_s is None else jax.lax.stop_gradient(bary.log_scal)
+    fault = checks.faults(
+        total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
+    )
+    finite = state.finite & (fault == 0)
+    pick = lambda new, old: jnp.where(finite, new, old)
+    rows_s = jax.tree.map(pick, (A_s, opt_A_s, new_scal_s), rows_s)
+    A, opt_A, log_scal = put(
+        (params.A, state.opt_A, state.log_scal), batch.rows, rows_s
+    )
+    R, opt_R, theta, opt_theta = jax.tree.map(
+        pick,
+        (R, state_R, theta, state_theta),
+        (params.R, state.opt_R, params.theta, state.opt_theta),
+    )
     info = Info(
         loss=jnp.sum(batch.mask * loss) / count,
         energy=energy,
@@ -155,6 +165,7 @@ def step(
         transport_error=transport_error,
         fast=k.fits if cfg.kernel == "auto" else jnp.asarray(cfg.kernel == "fast"),
         grad_norm=optax.global_norm(grad_R),
+        fault=fault,
     )
     return state._replace(
         params=Params(A, R, theta),
@@ -162,6 +173,7 @@ def step(
         opt_R=opt_R,
         opt_theta=opt_theta,
         log_scal=log_scal,
+        finite=finite,
     ), info
 
 
@@ -174,6 +186,7 @@ def epoch(
     cfg: Config,
     labels: Array | None = None,
     num_labels: int = 0,
+    num_docs: int | None = None,
 ) -> tuple[State, Info]:
     """One shuffled pass over all documents; the last batch is filled up and masked.
 
@@ -186,28 +199,26 @@ def epoch(
       cfg: static choices.
       labels: [M] int, -1 where unknown (supervised mode), or None.
       num_labels: how many labels there are; 0 without labels.
+      num_docs: M, if the arrays have more rows (so that devices get equal shares).
 
     Returns:
       The State after the epoch, and Info with one entry per batch.
     """
-    M, N = docs.mass.shape[0], state.params.R.shape[1]
+    num_rows, N = docs.mass.shape[0], state.params.R.shape[1]
+    M = num_rows if num_docs is None else num_docs
     s = min(cfg.batch_size, M)
     num_batches = -(-M // s)
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
-    order = jnp.concatenate([order, jnp.full((num_batches * s - M,), M)])
+    order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
 
     def body(state, rows):
-        take = lambda x: x.at[rows].get(mode="clip")
-        batch = Batch(
-            rows=rows,
-            mask=(rows < M).astype(docs.mass.dtype),
-            y=dense(jax.tree.map(take, docs), N),
-            labels=None if labels is None else take(labels),
-        )
+        docs_s, labels_s = take((docs, labels), rows)
+        mask = (rows < M).astype(docs.mass.dtype)
+        batch = Batch(rows, mesh.split(mask), dense(docs_s, N), labels_s)
         return step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
 
     state, info = jax.lax.scan(body, state, order.reshape(num_batches, s))
-    return state._replace(epoch=state.epoch + 1), info
+    return state._replace(epoch=state.epoch + state.finite), info
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_epochs", "num_labels"))
@@ -227,6 +238,48 @@ def run_epochs(
         key, s, docs, hyper, cfg=cfg, labels=labels, num_labels=num_labels
     )
     return jax.lax.scan(body, state, length=num_epochs)
+
+
+class Task(NamedTuple):
+    """A checked corpus with all that `run_epochs` needs to learn from it."""
+
+    key: Array
+    state: State
+    docs: Documents
+    hyper: Hyper
+    labels: Array | None
+    num_labels: int
+
+
+def prepare(
+    key: Array,
+    docs: Documents | Any,
+    hyper: Hyper = Hyper(),  # noqa: B008 - a tuple of numbers
+    *,
+    cfg: Config = Config(),  # noqa: B008 - frozen
+    num_words: int | None = None,
+    vectors: Any | None = None,
+    features: Any | None = None,
+    labels: Any | None = None,
+) -> Task:
+    """Checks what `fit` is given and draws the first State; see there."""
+    docs, num_words = checks.documents(docs, num_words, vectors, features)
+    checks.words(cfg, num_words, vectors, features)
+    checks.hyper(hyper, cfg)
+    labels, num_labels = checks.labels(labels, docs.num_docs, cfg)
+    key_init, key_run = jax.random.split(key)
+    dtype = docs.mass.dtype
+    state = init(
+        key_init,
+        docs.num_docs,
+        num_words,
+        cfg=cfg,
+        vectors=vectors,
+        features=features,
+        dtype=dtype,
+    )
+    hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
+    return Task(key_run, state, docs, hyper, labels, num_labels)
 
 
 def fit(
@@ -259,35 +312,25 @@ def fit(
 
     Raises:
       ValueError: naming the document or argument that is wrong.
+      NonFiniteError: naming epoch, batch and quantity; it holds the last good State.
     """
-    docs, num_words = checks.documents(docs, num_words, vectors, features)
-    checks.words(cfg, num_words, vectors, features)
-    checks.hyper(hyper, cfg)
     if num_epochs < 1:
         raise ValueError(f"num_epochs must be at least 1, got {num_epochs}.")
-    labels, num_labels = checks.labels(labels, docs.num_docs, cfg)
-    key_init, key_run = jax.random.split(key)
-    dtype = docs.mass.dtype
-    state = init(
-        key_init,
-        docs.num_docs,
-        num_words,
-        cfg=cfg,
-        vectors=vectors,
-        features=features,
-        dtype=dtype,
-    )
-    hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
-    return run_epochs(
-        key_run,
-        state,
+    *task, num_labels = prepare(
+        key,
         docs,
         hyper,
-        labels,
         cfg=cfg,
-        num_epochs=num_epochs,
-        num_labels=num_labels,
+        num_words=num_words,
+        vectors=vectors,
+        features=features,
+        labels=labels,
     )
+    state, info = run_epochs(
+        *task, cfg=cfg, num_epochs=num_epochs, num_labels=num_labels
+    )
+    checks.finite(state, info, hyper, cfg)
+    return state, info
 
 
 def model(state: State, cfg: Config) -> Model:

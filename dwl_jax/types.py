@@ -5,6 +5,7 @@ traced: every number in it can be swept by `jax.vmap` with one compilation.
 """
 
 import dataclasses
+import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -19,10 +20,17 @@ from dwl_jax.losses import Loss
 
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
-Closest = Literal["weight", "distance"]
+Closest = Literal["weight", "distance", "barycenter"]
 Reduction = Literal["mean", "sum"]
 Optimizer = str | optax.GradientTransformation
 
+FAULTS = (  # what can stop being finite, in the order of a step
+    "the loss",
+    "A or its gradient",
+    "R or its gradient",
+    "theta or its gradient",
+    "theta after the embedding step",
+)
 LOSSES = ("kl", "squared", "sinkhorn")
 OPTIMIZERS = {
     "adam": optax.scale_by_adam,
@@ -61,6 +69,7 @@ class Config:
     optimizer_A: Optimizer = "adam"
     optimizer_R: Optimizer = "adam"
     optimizer_theta: Optimizer = "adam"
+    clip_norm: float | None = None  # of the gradients of R, theta and each row of A
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters")
@@ -88,6 +97,8 @@ class Config:
                     f"Config.{name} must be one of {', '.join(allowed)}; "
                     f"got {getattr(self, name)!r}."
                 )
+        if self.clip_norm is not None and not 0.0 < self.clip_norm < math.inf:
+            raise ValueError(f"Config.clip_norm must be > 0, got {self.clip_norm!r}.")
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
         if self.hold != "none" and self.embedding is not one_hot:
@@ -128,6 +139,7 @@ class State(NamedTuple):
     log_scal: Array | None  # [M, K (+ 1), N] with warm_start
     features: Array | None  # [N, F] word features of the embedding map
     epoch: Array  # [] int32, epochs done
+    finite: Array  # [] bool, False once a step was not: then nothing moves any more
 
 
 class Info(NamedTuple):
@@ -139,6 +151,7 @@ class Info(NamedTuple):
     transport_error: Array  # mean L1 error of the plans T
     fast: Array  # the fast kernel was exact and used, for the barycenter
     grad_norm: Array  # of R
+    fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] was not finite
 
 
 class Model(NamedTuple):
@@ -148,6 +161,11 @@ class Model(NamedTuple):
     X: Array  # [N, dim]
 
 
-def optimizer(choice: Optimizer) -> optax.GradientTransformation:
+def optimizer(
+    choice: Optimizer, clip_norm: float | None = None
+) -> optax.GradientTransformation:
     """An optax transformation that gives directions; `Hyper` has the rates."""
-    return OPTIMIZERS[choice]() if isinstance(choice, str) else choice
+    opt = OPTIMIZERS[choice]() if isinstance(choice, str) else choice
+    if clip_norm is None:
+        return opt
+    return optax.chain(optax.clip_by_global_norm(clip_norm), opt)
