@@ -221,7 +221,9 @@ def epoch(
     return state._replace(epoch=state.epoch + state.finite), info
 
 
-@functools.partial(jax.jit, static_argnames=("cfg", "num_epochs", "num_labels"))
+@functools.partial(
+    jax.jit, static_argnames=("cfg", "num_epochs", "num_labels", "num_docs")
+)
 def run_epochs(
     key: Array,
     state: State,
@@ -232,10 +234,18 @@ def run_epochs(
     cfg: Config,
     num_epochs: int,
     num_labels: int = 0,
+    num_docs: int | None = None,
 ) -> tuple[State, Info]:
-    """`num_epochs` epochs from a given State, compiled as one scan."""
+    """`num_epochs` epochs from a given State, compiled as one scan; see `epoch`."""
     body = lambda s, _: epoch(
-        key, s, docs, hyper, cfg=cfg, labels=labels, num_labels=num_labels
+        key,
+        s,
+        docs,
+        hyper,
+        cfg=cfg,
+        labels=labels,
+        num_labels=num_labels,
+        num_docs=num_docs,
     )
     return jax.lax.scan(body, state, length=num_epochs)
 

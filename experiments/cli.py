@@ -1,0 +1,91 @@
+"""What the scripts share: errors without tracebacks, devices by flag, quiet logs.
+
+Exit codes: 0 done, 1 a wrong flag or bad input, 3 a number that is not finite, 128 + n
+stopped by signal n with a checkpoint.
+"""
+
+import logging as std_logging
+import os
+import sys
+
+import jax
+from absl import app, flags, logging
+
+from dwl_jax import checkpoint, checks, parallel
+
+NON_FINITE = 3
+EXPECTED = (ValueError, OSError, ImportError, checkpoint.CheckpointError)
+
+_DEVICE = flags.DEFINE_enum(
+    "device", "auto", ["auto", "cpu", "gpu", "tpu"], "Where to compute."
+)
+_X64 = flags.DEFINE_bool("x64", False, "Compute in 64 bit.")
+_DEBUG = flags.DEFINE_bool("debug", False, "Show tracebacks of expected errors.")
+
+
+class _QuietLibraries(std_logging.Filter):
+    """Keeps the progress of orbax and its kin out of our log, not their warnings."""
+
+    def filter(self, record):
+        ours = {"dwl_jax", "experiments"} & set(record.pathname.split(os.sep))
+        return bool(ours) or record.levelno >= std_logging.WARNING
+
+
+def run(main) -> None:
+    """Runs a script: main(argv) with absl flags, jax flags and tidy errors."""
+
+    def guarded(argv):
+        if len(argv) > 1:
+            raise app.UsageError(f"unexpected argument: {argv[1]}")
+        logging.get_absl_handler().addFilter(_QuietLibraries())
+        try:
+            return main(argv)
+        except checks.NonFiniteError as error:
+            code = NON_FINITE
+            message = str(error)
+        except EXPECTED as error:
+            if _DEBUG.value:
+                raise
+            code, message = 1, str(error) or repr(error)
+        print(f"error: {message}", file=sys.stderr)
+        return code
+
+    logging.set_verbosity(logging.INFO)
+    logging.set_stderrthreshold("info")
+    jax.config.config_with_absl()
+    app.run(guarded)
+
+
+def setup_jax(num_devices: int | None = None) -> None:
+    """Applies --device and --x64; before anything else uses jax."""
+    if _X64.value:
+        jax.config.update("jax_enable_x64", True)
+    if _DEVICE.value != "auto":
+        platforms = {"cpu": "cpu", "gpu": "cuda,rocm", "tpu": "tpu"}[_DEVICE.value]
+        jax.config.update("jax_platforms", platforms)
+    if _DEVICE.value == "cpu" and num_devices and "XLA_FLAGS" not in os.environ:
+        jax.config.update("jax_num_cpu_devices", num_devices)
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        raise ValueError(f"--device={_DEVICE.value}: {error}") from error
+
+
+def mesh(num_devices: int | None):
+    """The mesh for --num_devices; None for one device of one process."""
+    available = jax.devices()
+    if jax.process_count() > 1:
+        if num_devices not in (None, len(available)):
+            raise ValueError(
+                f"--num_devices={num_devices}: {jax.process_count()} processes "
+                f"use all their {len(available)} devices."
+            )
+        return parallel.make_mesh()
+    if num_devices in (None, 1):
+        return None
+    if not 1 <= num_devices <= len(available):
+        raise ValueError(
+            f"--num_devices={num_devices}: there are {len(available)} "
+            f"({available[0].platform}); --device=cpu makes as many as asked for."
+        )
+    return parallel.make_mesh(available[:num_devices])
