@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from dwl_jax import parallel
+from dwl_jax import io, parallel
 
 FORMAT = "dwl_jax.run/1"
 _SETTINGS = "settings.json"
@@ -24,6 +24,15 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path}: not a run directory: no {FORMAT} in {_SETTINGS}.")
     return found
+
+
+def open_model(path: str | os.PathLike) -> io.SavedModel:
+    """The model at a path, or of the run at a path."""
+    inner = os.path.join(path, "model")
+    try:
+        return io.load_model(inner if os.path.isdir(inner) else path)
+    except ValueError as error:
+        raise ValueError(f"--model: {error}") from error
 
 
 def check(path: str | os.PathLike, *, resume: bool) -> None:
