@@ -1,0 +1,118 @@
+"""Rows of cells over trials or splits, as Markdown, CSV and JSON."""
+
+import csv
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+
+from experiments.intervals import Interval, interval, paired
+
+TABLES = {
+    "Accuracy (%)": {
+        "mortality/1nn": "mortality 1-NN",
+        "mortality/5nn": "5-NN",
+        "type/1nn": "type 1-NN",
+        "type/5nn": "5-NN",
+        "type_merged/1nn": "type, urgent = emergency 1-NN",
+        "type_merged/5nn": "5-NN",
+    },
+    "Balanced accuracy (%)": {
+        "mortality/1nn/balanced": "mortality 1-NN",
+        "mortality/5nn/balanced": "5-NN",
+        "type/1nn/balanced": "type 1-NN",
+        "type/5nn/balanced": "5-NN",
+        "type_merged/1nn/balanced": "type, urgent = emergency 1-NN",
+        "type_merged/5nn/balanced": "5-NN",
+    },
+    "Procedure recommendation (%)": {
+        f"rec/{score}@{n}": f"{score.upper()}@{n}"
+        for n in (1, 3, 5)
+        for score in ("p", "r", "f1")
+    },
+    "Topics, top 10 words (x 100)": {
+        "topics/npmi": "NPMI",
+        "topics/diversity": "diversity",
+    },
+}
+
+
+@dataclasses.dataclass
+class Results:
+    """Values of every row and cell, one for each trial or split, in order."""
+
+    title: str = ""
+    values: dict[str, dict[str, list[float]]] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, rows: dict[str, dict[str, float]]) -> None:
+        """Appends one trial: row -> cell -> value."""
+        for row, cells in rows.items():
+            for cell, value in cells.items():
+                self.values.setdefault(row, {}).setdefault(cell, []).append(value)
+
+    def interval(self, row: str, cell: str) -> Interval:
+        """Mean and 90 % interval over trials."""
+        return interval(self.values[row][cell])
+
+    def paired(self, row: str, against: str, cell: str, **kwargs) -> Interval:
+        """90 % interval of the difference of two rows over the same trials."""
+        values = self.values
+        return paired(values[row][cell], values[against][cell], **kwargs)
+
+    def tables(self) -> Iterable[tuple[str, dict[str, str], list[str]]]:
+        """Name, columns and rows of each table that has any."""
+        cells = {cell for row in self.values.values() for cell in row}
+        known = {cell for columns in TABLES.values() for cell in columns}
+        extra = {c: c for c in sorted(cells - known)}
+        for name, columns in (TABLES | {"Other labels (%)": extra}).items():
+            columns = {c: text for c, text in columns.items() if c in cells}
+            rows = [r for r, found in self.values.items() if set(columns) & set(found)]
+            if columns and rows:
+                yield name, columns, rows
+
+    def markdown(self) -> str:
+        """All tables; the best of each column in bold."""
+        out = [self.title, ""]
+        for name, columns, rows in self.tables():
+            best = {c: self._best(c, rows) for c in columns}
+            out += ["| " + " | ".join([name, *columns.values()]) + " |"]
+            out += ["|---" * (len(columns) + 1) + "|"]
+            for row in rows:
+                texts = [self._text(row, c, best[c]) for c in columns]
+                out += ["| " + " | ".join([row, *texts]) + " |"]
+            out += [""]
+        return "\n".join(out + self.notes).strip() + "\n"
+
+    def _best(self, cell, rows) -> float:
+        return max(self.interval(r, cell).mean for r in rows if cell in self.values[r])
+
+    def _text(self, row, cell, best) -> str:
+        if cell not in self.values[row]:
+            return ""
+        found = self.interval(row, cell)
+        text = f"{found.mean:.1f}"
+        text = f"**{text}**" if found.mean == best else text
+        # A value that no trial changes has no interval over trials.
+        return f"{text} ± {found.half:.1f}" if found.n > 1 and found.sd > 0 else text
+
+    def write(self, folder: str | os.PathLike, name: str) -> None:
+        """Writes name.md, name.csv (one line for each cell) and name.json (all)."""
+        os.makedirs(folder, exist_ok=True)
+        path = lambda kind: os.path.join(folder, f"{name}.{kind}")
+        with open(path("json"), "w", encoding="utf-8") as handle:
+            json.dump(dataclasses.asdict(self), handle, indent=1)
+        with open(path("md"), "w", encoding="utf-8") as handle:
+            handle.write(self.markdown())
+        with open(path("csv"), "w", encoding="utf-8", newline="") as handle:
+            lines = csv.writer(handle)
+            lines.writerow(["row", "cell", "mean", "low", "high", "sd", "n"])
+            for row, cells in self.values.items():
+                for cell in cells:
+                    lines.writerow([row, cell, *self.interval(row, cell)])
+
+
+def read(path: str | os.PathLike) -> Results:
+    """Results from a JSON file that `write` made."""
+    with open(path, encoding="utf-8") as handle:
+        return Results(**json.load(handle))
