@@ -58,6 +58,9 @@ def infer(
         raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
     if observed is not None and jnp.shape(observed) != (N,):
         raise ValueError(f"observed must be [{N}], got {jnp.shape(observed)}.")
+    model = jax.tree.map(jnp.asarray, model)
+    cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
+    docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
     return _infer(docs, model, hyper, observed, cfg=cfg, num_steps=num_steps)
 
 
