@@ -40,12 +40,29 @@ class Lda(NamedTuple):
     log_B: np.ndarray  # [K, N]
 
 
-def lda(problem: Problem, *, num_topics: int = 8, max_iter: int = 50) -> Lda:
-    """Variational LDA (batch), weights of all documents."""
+def lda(
+    problem: Problem,
+    *,
+    num_topics: int = 8,
+    prior: float | None = None,
+    max_iter: int = 30,
+) -> Lda:
+    """Variational LDA (batch), weights of all documents.
+
+    Args:
+      problem: learned from its training part.
+      num_topics: K.
+      prior: of the weights; scikit-learn's 1 / K if None. Above it, topics share fewer
+        of their top words.
+      max_iter: passes.
+    """
     from sklearn.decomposition import LatentDirichletAllocation
 
     model = LatentDirichletAllocation(
-        num_topics, max_iter=max_iter, random_state=problem.seed
+        num_topics,
+        doc_topic_prior=prior,
+        max_iter=max_iter,
+        random_state=problem.seed,
     ).fit(problem.corpus.counts[problem.train])
     B = model.components_ / model.components_.sum(axis=1, keepdims=True)
     return Lda(model.transform(problem.corpus.counts), np.log(B))
@@ -100,7 +117,7 @@ def glove(
     problem: Problem,
     *,
     dim: int = 50,
-    num_steps: int = 500,
+    num_steps: int = 2_000,
     rate: float = 0.05,
     saturate: float = 100.0,
     power: float = 0.75,
@@ -159,10 +176,10 @@ def feature_row(name: str, problem: Problem, features: np.ndarray) -> Rows:
     return {name: protocol.knn_cells(problem, features)}
 
 
-def _lda_rows(problem: Problem) -> Rows:
-    found = lda(problem)
+def _lda_rows(name: str, problem: Problem, prior: float | None) -> Rows:
+    found = lda(problem, prior=prior)
     cells = protocol.knn_cells(problem, found.weights)
-    return {"LDA": cells | protocol.topic_cells(problem, found.log_B)}
+    return {name: cells | protocol.topic_cells(problem, found.log_B)}
 
 
 def _one_hot_rows(problem: Problem) -> Rows:
@@ -191,7 +208,8 @@ CONTROLS: Mapping[str, Maker] = {
 LEARNED: Mapping[str, Maker] = {
     "tfidf": lambda p: feature_row("TF-IDF", p, tfidf(p)),
     "tfidf_plain": lambda p: feature_row("TF-IDF, plain", p, tfidf(p, unit_norm=False)),
-    "lda": _lda_rows,
+    "lda": lambda p: _lda_rows("LDA", p, None),
+    "lda_flat": lambda p: _lda_rows("LDA, prior 1", p, 1.0),
     "doc2vec": lambda p: feature_row("Doc2Vec", p, doc2vec(p)),
     "word2vec_input": lambda p: embedding_rows(
         "Word2Vec input", p, word2vec(p, "input")
