@@ -8,6 +8,7 @@ functions do nothing.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 Array = jax.Array
@@ -32,7 +33,8 @@ def split(tree: Any) -> Any:
 
 def take(tree: Any, rows: Array) -> Any:
     """The given rows of every array; a row that does not exist gives the last one."""
-    return split(jax.tree.map(lambda x: x.at[rows].get(mode="clip"), tree))
+    read = lambda x: jnp.asarray(x).at[rows].get(mode="clip")
+    return split(jax.tree.map(read, tree))
 
 
 def put(tree: Any, rows: Array, tree_s: Any) -> Any:
