@@ -13,9 +13,10 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
+from absl import flags, logging
 
 from dwl_jax import data
-from experiments import protocol, tables
+from experiments import cli, corpora, protocol, tables
 from experiments.protocol import Cells, Problem
 
 Rows = dict[str, Cells]
@@ -133,21 +134,25 @@ def glove(
     Y = problem.present[problem.train].astype(np.float64)
     C = Y.T @ Y
     np.fill_diagonal(C, 0.0)
-    N = len(C)
     weight = np.minimum(1.0, (C / saturate) ** power)
     log_C = np.log(np.where(C > 0.0, C, 1.0))
     rng = np.random.default_rng(problem.seed)
-    W, V = ((rng.random((N, dim)) - 0.5) / dim for _ in range(2))
-    b, c = np.zeros(N), np.zeros(N)
-    params = (W, V, b, c)
+    W, V = ((rng.random((len(C), dim)) - 0.5) / dim for _ in range(2))
+    params = (W, V, np.zeros(len(C)), np.zeros(len(C)))
     squares = [np.ones_like(x) for x in params]
     for _ in range(num_steps):
-        E = weight * (W @ V.T + b[:, None] + c[None, :] - log_C)
-        grads = (E @ V, E.T @ W, E.sum(axis=1), E.sum(axis=0))
+        grads = glove_gradient(params, weight, log_C)
         for x, grad, square in zip(params, grads, squares, strict=True):
             square += grad**2
             x -= rate * grad / np.sqrt(square)
     return W + V
+
+
+def glove_gradient(params, weight, log_C):
+    """Half of the gradient of GloVe's loss for W, V, b, c."""
+    W, V, b, c = params
+    E = weight * (W @ V.T + b[:, None] + c[None, :] - log_C)
+    return E @ V, E.T @ W, E.sum(axis=1), E.sum(axis=0)
 
 
 def random_embeddings(problem: Problem, *, dim: int = 50) -> np.ndarray:
@@ -230,10 +235,6 @@ def rows(problem: Problem, makers: Mapping[str, Maker] = ALL) -> Rows:
 
 def main(argv):
     del argv
-    from absl import flags, logging
-
-    from experiments import cli, corpora
-
     FLAGS = flags.FLAGS
     cli.setup_jax()
     corpus = corpora.load(corpora.Spec.from_flags())
@@ -247,9 +248,7 @@ def main(argv):
     print(results.markdown())
 
 
-def _define_flags():
-    from absl import flags
-
+def define_flags():
     flags.DEFINE_integer("splits", 1, "Random splits, seeds 0, 1, ...", lower_bound=1)
     flags.DEFINE_enum("part", "test", ["valid", "test"], "What is evaluated.")
     flags.DEFINE_multi_enum("methods", None, list(ALL), "All if not given.")
@@ -257,7 +256,5 @@ def _define_flags():
 
 
 if __name__ == "__main__":
-    from experiments import cli as _cli
-
-    _define_flags()
-    _cli.run(main)
+    define_flags()
+    cli.run(main)
