@@ -1,0 +1,123 @@
+"""Losses between a document and its reconstruction."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ot
+import problems
+import pytest
+import reference
+from ott.geometry import geometry
+from ott.solvers import linear
+from scipy.special import rel_entr
+
+from dwl_jax import kernel, losses
+
+
+def pair(seed=0, num_words=6):
+    rng = np.random.default_rng(seed)
+    y = problems.simplex(rng, 3, num_words)
+    y[:, 1] = y[0, 3] = 0.0
+    y /= y.sum(axis=1, keepdims=True)
+    return jnp.asarray(y), jnp.asarray(np.log(problems.simplex(rng, 3, num_words)))
+
+
+divergence = jax.jit(losses.sinkhorn_divergence, static_argnames="num_iters")
+
+
+def test_squared_is_the_squared_l2_distance_not_normalised():
+    y, log_y_hat = pair()
+    log_y_hat = log_y_hat + 0.3  # far from convergence, masses do not sum to 1
+    want = ((np.exp(log_y_hat) - np.asarray(y)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(losses.squared(y, log_y_hat), want, rtol=1e-14)
+
+
+def test_kl_is_scipys_relative_entropy_of_the_normalised_reconstruction():
+    y, log_y_hat = pair()
+    want = rel_entr(np.asarray(y), np.exp(log_y_hat)).sum(axis=1)
+    np.testing.assert_allclose(losses.kl(y, log_y_hat), want, rtol=1e-13)
+    np.testing.assert_allclose(losses.kl(y, log_y_hat + 0.3), want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("loss", [losses.kl, losses.squared])
+def test_words_without_mass_on_either_side_have_finite_gradients(loss):
+    y = jnp.array([[0.5, 0.5, 0.0, 0.0]])
+    log_y_hat = jnp.array([[-0.5, -1.0, -2.0, -jnp.inf]])
+    value, grad = jax.value_and_grad(lambda x: loss(y, x).sum())(log_y_hat)
+    assert np.isfinite(value) and np.isfinite(grad).all()
+    assert grad[0, 3] == 0.0
+    held = lambda x: loss(y[:, :3], x).sum()
+    want = jax.grad(held)(log_y_hat[:, :3])
+    np.testing.assert_allclose(grad[:, :3], want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("loss", [losses.kl, losses.squared])
+def test_gradients_are_finite_differences(loss):
+    y, log_y_hat = pair()
+    fn = jax.jit(lambda x: loss(y, x).sum())
+    direction = jnp.asarray(np.random.default_rng(1).normal(size=y.shape))
+    want = reference.finite_difference(fn, log_y_hat, direction)
+    np.testing.assert_allclose(
+        jnp.vdot(jax.grad(fn)(log_y_hat), direction), want, rtol=1e-7
+    )
+
+
+@functools.partial(jax.jit, static_argnames="epsilon")
+def ott_cost(a, b, D, epsilon):
+    """<T, D> + eps KL(T | a b'), the dual value of OTT."""
+    with jax.numpy_rank_promotion("allow"):
+        geom = geometry.Geometry(cost_matrix=D, epsilon=epsilon)
+        out = linear.solve(geom, a=a, b=b, threshold=1e-12, max_iterations=20_000)
+        return out.ent_reg_cost
+
+
+@pytest.mark.parametrize("form", ["fast", "log"])
+def test_sinkhorn_divergence_is_that_of_ott(form):
+    y, log_y_hat = pair()
+    D, epsilon = problems.problem(num_words=6).D, 0.3
+    k = kernel.build(D, epsilon, form=form)
+    got = divergence(y, log_y_hat + 0.2, k, epsilon, num_iters=500)
+    for m in range(3):
+        b = jnp.exp(log_y_hat[m])
+        ab, aa, bb = (
+            ott_cost(u, v, D, epsilon) for u, v in ((y[m], b), (y[m], y[m]), (b, b))
+        )
+        np.testing.assert_allclose(got[m], ab - 0.5 * (aa + bb), rtol=1e-6)
+
+
+def test_sinkhorn_divergence_of_equals_is_zero_and_nears_exact_transport():
+    y, log_y_hat = pair()
+    D = problems.problem(num_words=6).D
+    k = kernel.build(D, 0.005)
+    log_y = jnp.log(jnp.where(y > 0, y, 1e-300))
+    same = divergence(y, log_y, k, 0.005, num_iters=50)
+    np.testing.assert_allclose(same, 0.0, atol=1e-9)
+    got = divergence(y, log_y_hat, k, 0.005, num_iters=5000)
+    for m in range(3):
+        b = np.exp(log_y_hat[m])
+        exact = ot.emd2(np.asarray(y[m]), b / b.sum(), np.array(D))
+        np.testing.assert_allclose(got[m], exact, rtol=0.05)
+
+
+@pytest.mark.parametrize("what", ["reconstruction", "cost"])
+def test_envelope_gradient_of_the_divergence_is_the_finite_difference(what):
+    y, log_y_hat = pair()
+    D = problems.problem(num_words=6).D
+    rng = np.random.default_rng(2)
+
+    @jax.jit
+    def fn(x):
+        args = (x, D) if what == "reconstruction" else (log_y_hat, x)
+        k = kernel.build(args[1], 0.4, form="fast")
+        return losses.sinkhorn_divergence(y, args[0], k, 0.4, num_iters=200).sum()
+
+    x = log_y_hat if what == "reconstruction" else D
+    direction = rng.normal(size=x.shape)
+    if what == "cost":
+        direction = (direction + direction.T) * (1 - np.eye(6))
+    direction = jnp.asarray(direction)
+    want = reference.finite_difference(fn, x, direction, step=1e-5)
+    got = jnp.vdot(jax.jit(jax.grad(fn))(x), direction)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
