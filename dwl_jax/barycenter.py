@@ -101,7 +101,8 @@ def _iterate(kernel, log_B, lam, log_scal):
     """One pass of Algorithm 2's forward loop: new scalings, log_phi and the trace."""
     K = log_B.shape[0]
     log_u, aux_u = kernel.forward(log_scal)
-    log_phi, aux_phi = kernel.forward(log_B - log_u[..., :K, :])
+    log_q = jnp.subtract(*jnp.broadcast_arrays(log_B, log_u[..., :K, :]))
+    log_phi, aux_phi = kernel.forward(log_q)
     log_y = jnp.sum(lam[..., None] * log_phi, axis=-2)
     log_d = log_scal[..., K:, :]  # one row when debiased, else none
     log_y = log_y + jnp.sum(log_d, axis=-2)
@@ -168,7 +169,7 @@ def _iterate_back(kernel, log_B, lam, adjoint, trace):
     K = log_B.shape[0]
     h_bar, d_bar = adjoint.scal_bar[..., :K, :], adjoint.scal_bar[..., K:, :]
     log_phi = trace.log_y[..., None, :] - adjoint.log_scal[..., :K, :]
-    log_q = log_B - trace.log_u[..., :K, :]
+    log_q = jnp.subtract(*jnp.broadcast_arrays(log_B, trace.log_u[..., :K, :]))
     y_bar = adjoint.y_bar + jnp.sum(h_bar, axis=-2) + 0.5 * jnp.sum(d_bar, axis=-2)
     phi_bar = lam[..., None] * y_bar[..., None, :] - h_bar
     phi_args = (phi_bar, log_phi, log_q, trace.aux[1])

@@ -169,7 +169,9 @@ def _everywhere_vmap(axis_size, in_batched, condition):
 
 def _logsumexp_rows(log_C: Array, log_v: Array) -> Array:
     """log(C v) in the log domain, a word at a time: memory stays that of log_v."""
-    one = lambda row: jax.nn.logsumexp(log_v + row, axis=-1)
+    one = lambda row: jax.nn.logsumexp(
+        log_v + jnp.broadcast_to(row, log_v.shape), axis=-1
+    )
     return jnp.moveaxis(jax.lax.map(one, log_C), 0, -1)
 
 
@@ -178,6 +180,7 @@ def _pull_rows(log_C: Array, w: Array, log_u: Array, log_v: Array) -> Array:
 
     def one(row_and_v):
         row, v = row_and_v
+        row = jnp.broadcast_to(row, w.shape)
         return jnp.sum(w * jnp.exp(v[..., None] + row - log_u), axis=-1)
 
     pulled = jax.lax.map(one, (log_C, jnp.moveaxis(log_v, -1, 0)))
@@ -189,6 +192,6 @@ def _outer_rows(log_C: Array, w: Array, log_u: Array, log_v: Array) -> Array:
 
     def one(row_w_u):
         row, w_i, u_i = row_w_u
-        return w_i @ jnp.exp(log_v + row - u_i[:, None])
+        return w_i @ jnp.exp(log_v + row[None, :] - u_i[:, None])
 
     return jax.lax.map(one, (log_C, w.T, log_u.T))

@@ -86,6 +86,15 @@ def init(
     )
 
 
+def decayed(hyper: Hyper, epoch: Array) -> Hyper:
+    """Hyper with its rates at a given epoch: they fall as a cosine, if at all."""
+    done = epoch / jnp.maximum(hyper.decay_epochs, 1.0)
+    falling = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(done, 1.0)))
+    factor = jnp.where(hyper.decay_epochs > 0.0, falling, 1.0)
+    rates = ("rate_A", "rate_R", "rate_joint", "rate_theta")
+    return hyper._replace(**{name: factor * getattr(hyper, name) for name in rates})
+
+
 def step(
     state: State, batch: Batch, hyper: Hyper, *, cfg: Config, num_labels: int = 0
 ) -> tuple[State, Info]:
@@ -95,6 +104,7 @@ def step(
     after it: the State stays the last good one, and `Info.fault` says what it was.
     """
     params, features = state.params, state.features
+    hyper = decayed(hyper, state.epoch)
     rows_s = take((params.A, state.opt_A, state.log_scal), batch.rows)
     A_s, opt_A_s, log_scal_s = rows_s
     loss_fn = jax.value_and_grad(
@@ -164,7 +174,7 @@ def step(
         error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
         fast=k.fits if cfg.kernel == "auto" else jnp.asarray(cfg.kernel == "fast"),
-        grad_norm=optax.global_norm(grad_R),
+        grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
     )
     return state._replace(

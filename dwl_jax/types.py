@@ -20,7 +20,7 @@ from dwl_jax.losses import Loss
 
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
-Closest = Literal["weight", "distance", "barycenter"]
+Closest = Literal["weight", "distance"]
 Reduction = Literal["mean", "sum"]
 Optimizer = str | optax.GradientTransformation
 
@@ -117,6 +117,7 @@ class Hyper(NamedTuple):
     rate_joint: Array | float = 0.03  # of theta on the topic loss
     rate_theta: Array | float = 0.1  # rho of theta on E(theta)
     anchor: Array | float = 0.0  # pull of theta towards its start, per step
+    decay_epochs: Array | float = 0.0  # all rates fall to 0 over so many; 0: never
     label_weight: Array | float = 0.0  # supervised: pull of Lambda towards the label
 
 
