@@ -238,7 +238,7 @@ def main(argv):
     FLAGS = flags.FLAGS
     cli.setup_jax()
     corpus = corpora.load(corpora.Spec.from_flags())
-    results = tables.Results(f"seeds 0 to {FLAGS.splits - 1}, {FLAGS.part} part")
+    results = tables.Results(f"{FLAGS.part} part of random splits, seeds 0, 1, ...")
     makers = {name: ALL[name] for name in FLAGS.methods or ALL}
     for seed in range(FLAGS.splits):
         results.add(rows(protocol.problem(corpus, seed, FLAGS.part), makers))

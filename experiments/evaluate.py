@@ -150,13 +150,9 @@ def sample_note(problem: Problem, results: tables.Results) -> str:
             low, high = (164.5 * (p * (1 - p) / size) ** 0.5 for p in (0.8, 0.5))
             parts.append(f"{name} {size:,} admissions, ± {low:.1f} to {high:.1f}")
     return (
-        f"± is the 90 % interval over {_trials(results)} trials (training subsets). "
+        f"± is the 90 % interval over {results.num_trials} trials (training subsets). "
         f"The evaluated sample alone gives at most: {'; '.join(parts)}."
     )
-
-
-def _trials(results: tables.Results) -> int:
-    return max(len(v) for cells in results.values.values() for v in cells.values())
 
 
 def load_target(FLAGS) -> tuple[Target, data.Corpus, dict]:

@@ -71,18 +71,43 @@ class Results:
             if columns and rows:
                 yield name, columns, rows
 
+    @property
+    def num_trials(self) -> int:
+        """How many trials or splits were added."""
+        return max(
+            (len(v) for row in self.values.values() for v in row.values()), default=0
+        )
+
     def markdown(self) -> str:
         """All tables; the best of each column in bold."""
-        out = [self.title, ""]
+        out = [f"{self.title}; mean ± 90 % interval of it, n = {self.num_trials}.", ""]
         for name, columns, rows in self.tables():
             best = {c: self._best(c, rows) for c in columns}
-            out += ["| " + " | ".join([name, *columns.values()]) + " |"]
-            out += ["|---" * (len(columns) + 1) + "|"]
-            for row in rows:
-                texts = [self._text(row, c, best[c]) for c in columns]
-                out += ["| " + " | ".join([row, *texts]) + " |"]
-            out += [""]
+            text = lambda row, cell, best=best: self._text(row, cell, best[cell])
+            out += [_markdown(name, columns, rows, text), ""]
         return "\n".join(out + self.notes).strip() + "\n"
+
+    def differences(self, against: str, rows: Iterable[str] | None = None) -> str:
+        """Markdown of paired differences to one row; * where 0 is outside."""
+        chosen = [r for r in (rows or self.values) if r != against]
+        base, out = self.values[against], []
+        for name, columns, found in self.tables():
+            columns = {c: text for c, text in columns.items() if c in base}
+            found = [
+                r for r in found if r in chosen and set(columns) & set(self.values[r])
+            ]
+
+            def text(row, cell):
+                if cell not in self.values[row]:
+                    return ""
+                d = self.paired(row, against, cell)
+                star = "*" if d.excludes_zero else ""
+                return f"{d.mean:+.1f}{star} [{d.low:+.1f}, {d.high:+.1f}]"
+
+            if columns and found:
+                title = f"{name}, minus {against}"
+                out += [_markdown(title, columns, found, text), ""]
+        return "\n".join(out)
 
     def _best(self, cell, rows) -> float:
         return max(self.interval(r, cell).mean for r in rows if cell in self.values[r])
@@ -110,6 +135,25 @@ class Results:
             for row, cells in self.values.items():
                 for cell in cells:
                     lines.writerow([row, cell, *self.interval(row, cell)])
+
+
+def _markdown(name, columns, rows, text) -> str:
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    body = [line([row, *(text(row, cell) for cell in columns)]) for row in rows]
+    head = [line([name, *columns.values()]), "|---" * (len(columns) + 1) + "|"]
+    return "\n".join(head + body)
+
+
+def merge(*parts: Results) -> Results:
+    """The rows of several Results over the same splits, to pair them."""
+    if len({part.num_trials for part in parts}) != 1:
+        raise ValueError(f"{[p.num_trials for p in parts]} trials cannot be paired.")
+    names = [row for part in parts for row in part.values]
+    if len(set(names)) != len(names):
+        raise ValueError(f"a row is there twice: {sorted(names)}.")
+    values = {row: cells for part in parts for row, cells in part.values.items()}
+    notes = [line for part in parts for line in part.notes]
+    return Results(" + ".join(p.title for p in parts), values, notes)
 
 
 def read(path: str | os.PathLike) -> Results:

@@ -205,8 +205,22 @@ class TablesTest(FolderTest):
         self.assertIn("| a | 51.0 ± 6.3 |", text)
         self.assertIn("| b | **70.0** |", text)  # no trial changes it: no interval
         self.assertIn("ward/1nn", text)
+        self.assertIn("n = 2", text)
+        table = results.differences("b")
+        self.assertIn("| a | -19.0* [-25.3, -12.7] |", table)
+        self.assertNotIn("ward", table)
         with open(f"{folder}/x.json", encoding="utf-8") as handle:
             self.assertEqual(json.load(handle)["values"]["b"]["type/1nn"], [70.0] * 2)
+
+    def test_merge_pairs_only_the_same_number_of_splits(self):
+        one, two, long = tables.Results("1"), tables.Results("2"), tables.Results("3")
+        one.add({"a": {"type/1nn": 1.0}})
+        two.add({"b": {"type/1nn": 3.0}})
+        self.assertEqual(tables.merge(one, two).paired("b", "a", "type/1nn").mean, 2.0)
+        with self.assertRaisesRegex(ValueError, "twice"):
+            tables.merge(one, one)
+        with self.assertRaisesRegex(ValueError, "trials"):
+            tables.merge(one, long)
 
 
 if __name__ == "__main__":
