@@ -157,7 +157,7 @@ def glove_gradient(params, weight, log_C):
 
 def random_embeddings(problem: Problem, *, dim: int = 50) -> np.ndarray:
     """Standard normal draws: the control for everything that is learned."""
-    rng = np.random.default_rng([problem.seed, 3])
+    rng = np.random.default_rng([problem.seed, 3, problem.draw])
     return rng.standard_normal((problem.corpus.num_words, dim))
 
 

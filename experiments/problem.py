@@ -33,6 +33,7 @@ class Problem:
       train: rows that may be learned from, sorted.
       rows: rows that are evaluated, sorted.
       tasks: name -> Task.
+      draw: 0 for the whole training part, 1 + trial for a part of it.
     """
 
     corpus: data.Corpus
@@ -40,6 +41,7 @@ class Problem:
     train: np.ndarray
     rows: np.ndarray
     tasks: Mapping[str, Task]
+    draw: int = 0
 
     @functools.cached_property
     def present(self) -> np.ndarray:
@@ -107,7 +109,8 @@ def problem(
         size = max(1, round(fraction * train.size))
         train = np.sort(rng.choice(train, size, replace=False))
     draw = 0 if trial is None else trial + 1
-    return Problem(corpus, seed, train, rows, _tasks(corpus, train, rows, seed, draw))
+    tasks = _tasks(corpus, train, rows, seed, draw)
+    return Problem(corpus, seed, train, rows, tasks, draw)
 
 
 def _tasks(corpus, train, rows, seed, draw) -> dict[str, Task]:

@@ -119,7 +119,7 @@ class Results:
         text = f"{found.mean:.1f}"
         text = f"**{text}**" if found.mean == best else text
         # A value that no trial changes has no interval over trials.
-        return f"{text} ± {found.half:.1f}" if found.n > 1 and found.sd > 0 else text
+        return f"{text} ± {found.half:.1f}" if found.n > 1 and found.sd > 1e-9 else text
 
     def write(self, folder: str | os.PathLike, name: str) -> None:
         """Writes name.md, name.csv (one line for each cell) and name.json (all)."""

@@ -64,6 +64,15 @@ class FeaturesTest(parameterized.TestCase):
 
 
 class EmbeddingsTest(parameterized.TestCase):
+    def test_random_control_is_another_in_every_trial(self):
+        corpus = small().corpus
+        draw = lambda t: baselines.random_embeddings(
+            protocol.problem(corpus, 0, trial=t), dim=2
+        )
+        np.testing.assert_array_equal(draw(None), draw(None))
+        drawn = [draw(t).tolist() for t in (None, 0, 1)]
+        self.assertLen({str(x) for x in drawn}, 3)
+
     def test_glove_gradient(self):
         """Against finite differences of the loss in its paper."""
         rng = np.random.default_rng(0)
