@@ -31,18 +31,16 @@ class _QuietLibraries(std_logging.Filter):
         return bool(ours) or record.levelno >= std_logging.WARNING
 
 
-def run(main) -> None:
-    """Runs a script: main(argv) with absl flags, jax flags and tidy errors."""
+def guarded(main):
+    """A main that turns expected errors into one line on stderr and an exit code."""
 
-    def guarded(argv):
+    def call(argv):
         if len(argv) > 1:
             raise app.UsageError(f"unexpected argument: {argv[1]}")
-        logging.get_absl_handler().addFilter(_QuietLibraries())
         try:
             return main(argv)
         except checks.NonFiniteError as error:
-            code = NON_FINITE
-            message = str(error)
+            code, message = NON_FINITE, str(error)
         except EXPECTED as error:
             if _DEBUG.value:
                 raise
@@ -50,10 +48,16 @@ def run(main) -> None:
         print(f"error: {message}", file=sys.stderr)
         return code
 
+    return call
+
+
+def run(main) -> None:
+    """Runs a script: main(argv) with absl flags, jax flags and tidy errors."""
     logging.set_verbosity(logging.INFO)
     logging.set_stderrthreshold("info")
+    logging.get_absl_handler().addFilter(_QuietLibraries())
     jax.config.config_with_absl()
-    app.run(guarded)
+    app.run(guarded(main))
 
 
 def setup_jax(num_devices: int | None = None) -> None:
@@ -66,9 +70,11 @@ def setup_jax(num_devices: int | None = None) -> None:
     if _DEVICE.value == "cpu" and num_devices and "XLA_FLAGS" not in os.environ:
         jax.config.update("jax_num_cpu_devices", num_devices)
     try:
-        jax.devices()
+        found = jax.devices()[0].platform
     except RuntimeError as error:
         raise ValueError(f"--device={_DEVICE.value}: {error}") from error
+    if _DEVICE.value not in ("auto", found):
+        raise ValueError(f"--device={_DEVICE.value}: jax already uses {found}.")
 
 
 def mesh(num_devices: int | None):
