@@ -106,8 +106,10 @@ def labels(labels: Any, num_docs: int, cfg: Config) -> tuple[Array | None, int]:
     return jnp.asarray(values, jnp.int32), num_labels
 
 
-def hyper(hyper: Hyper, cfg: Config) -> None:
-    """ValueError for a number that is out of range, unless it is traced."""
+def hyper(hyper: Hyper, cfg: Config, dtype: Any = np.float64) -> None:
+    """ValueError for a number out of range, or that dtype cannot hold, if not traced."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    fits = jnp.finfo(dtype)
     positive = ["tau", "epsilon", "epsilon_transport"]
     if cfg.step == "proximal":
         positive.append("beta")  # else the linear system is singular
@@ -121,6 +123,8 @@ def hyper(hyper: Hyper, cfg: Config) -> None:
                 low = "(0" if name in positive else "[0"
                 high = "1]" if name in ("tau", "anchor") else "inf)"
                 raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")
+            if x > fits.max or 0.0 < x < fits.tiny:
+                raise ValueError(f"Hyper.{name} = {x} does not fit {dtype}.")
 
 
 def faults(*trees: Any) -> Array:

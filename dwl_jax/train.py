@@ -285,7 +285,7 @@ def prepare(
     """Checks what `fit` is given and draws the first State; see there."""
     docs, num_words = checks.documents(docs, num_words, vectors, features)
     checks.words(cfg, num_words, vectors, features)
-    checks.hyper(hyper, cfg)
+    checks.hyper(hyper, cfg, docs.mass.dtype)
     labels, num_labels = checks.labels(labels, docs.num_docs, cfg)
     key_init, key_run = jax.random.split(key)
     dtype = docs.mass.dtype
