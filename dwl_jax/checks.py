@@ -107,7 +107,7 @@ def labels(labels: Any, num_docs: int, cfg: Config) -> tuple[Array | None, int]:
 
 
 def hyper(hyper: Hyper, cfg: Config, dtype: Any = np.float64) -> None:
-    """ValueError for a number out of range, or that dtype cannot hold, if not traced."""
+    """ValueError for a number out of range or that dtype cannot hold, if not traced."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     fits = jnp.finfo(dtype)
     positive = ["tau", "epsilon", "epsilon_transport"]
