@@ -13,6 +13,7 @@ from dwl_jax.objective import distilled_kernel, document_loss
 from dwl_jax.types import Config, Hyper, Model, optimizer
 
 Array = jax.Array
+_ONE_TOPIC = 4.0  # logit of the one topic in a start from it
 
 
 class Inference(NamedTuple):
@@ -34,8 +35,9 @@ def infer(
 ) -> Inference:
     """Minimises the reconstruction loss over each document's weights, from uniform.
 
-    Deterministic, and independent from document to document. The best of all steps is
-    given back, not the last.
+    Deterministic, and independent from document to document. There are two starts,
+    uniform weights and the one topic that reconstructs a document best, because the
+    loss has more than one minimum; the best of all steps is given back, not the last.
 
     Args:
       docs: Documents over the model's words, or counts [M, N].
@@ -53,7 +55,7 @@ def infer(
     docs, num_words = checks.documents(docs, N if isinstance(docs, Documents) else None)
     if num_words != N:
         raise ValueError(f"documents have {num_words} words, the model {N}.")
-    checks.hyper(hyper, cfg)
+    checks.hyper(hyper, cfg, model.X.dtype)
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
     if observed is not None and jnp.shape(observed) != (N,):
@@ -66,45 +68,82 @@ def infer(
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
-    N = model.X.shape[0]
+    K, N = model.log_B.shape
     k = distilled_kernel(model.X, hyper, cfg)
     opt = optimizer(cfg.optimizer_A, cfg.clip_norm)
+    # Each step goes on from the scalings of the one before, so few iterations do.
+    few = max(1, cfg.num_iters // 4)
 
-    def evaluate(A, y):
-        lam = simplex.weights(A)
-        log_y = barycenter(
-            model.log_B, lam, k, num_iters=cfg.num_iters, debias=cfg.debias
-        ).log_y
-        seen = log_y
-        if observed is not None:
-            seen = jnp.where(observed[None, :], log_y, -jnp.inf)
-            seen = jax.nn.log_softmax(seen, axis=-1)
-        return document_loss(y, seen, k, hyper, cfg), log_y
+    def evaluate(A, y, num_iters, log_scal=None):
+        bary = barycenter(
+            model.log_B,
+            simplex.weights(A),
+            k,
+            num_iters=num_iters,
+            log_scal=log_scal,
+            debias=cfg.debias,
+        )
+        return document_loss(y, judged(bary.log_y), k, hyper, cfg), bary
+
+    def judged(log_y):
+        if observed is None:
+            return log_y
+        seen = jnp.where(jnp.broadcast_to(observed, log_y.shape), log_y, -jnp.inf)
+        return jax.nn.log_softmax(seen, axis=-1)
+
+    def minimise(A, y):
+        """Inference from one start; the best of all steps, judged by all iterations."""
+
+        def total(A, log_scal):
+            loss, bary = evaluate(A, y, few, log_scal)
+            return jnp.sum(loss), (loss, bary.log_scal)
+
+        def body(carry, rate):
+            A, opt_state, log_scal, best_A, best = carry
+            grad, (loss, log_scal) = jax.grad(total, has_aux=True)(A, log_scal)
+            best_A = jnp.where((loss < best)[:, None], A, best_A)
+            delta, opt_state = jax.vmap(opt.update)(grad, opt_state, A)
+            best = jnp.minimum(loss, best)
+            return (A - rate * delta, opt_state, log_scal, best_A, best), None
+
+        turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
+        rates = hyper.rate_A * 0.5 * (1.0 + jnp.cos(turn))
+        log_scal = jnp.zeros((*A.shape[:-1], K + cfg.debias, N), y.dtype)
+        worst = jnp.full(A.shape[:-1], jnp.inf, y.dtype)
+        start = (A, jax.vmap(opt.init)(A), log_scal, A, worst)
+        (A, _, _, best_A, _), _ = jax.lax.scan(body, start, rates)
+        return better(*(outcome(A, y) for A in (A, best_A)))
+
+    def outcome(A, y):
+        loss, bary = evaluate(A, y, cfg.num_iters)
+        return Inference(simplex.weights(A), loss, bary.log_y)
+
+    def better(one, other):
+        first = one.loss <= other.loss
+        return jax.tree.map(
+            lambda x, z: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), x, z),
+            one,
+            other,
+        )
+
+    vertex = barycenter(
+        model.log_B,
+        jnp.eye(K, dtype=model.X.dtype),
+        k,
+        num_iters=cfg.num_iters,
+        debias=cfg.debias,
+    ).log_y
 
     def batch(docs_s):
         y = dense(docs_s, N)
-        total = lambda A: (lambda loss, log_y: (loss.sum(), loss))(*evaluate(A, y))
-        grad_fn = jax.grad(total, has_aux=True)
-
-        def body(carry, rate):
-            A, opt_state, best_A, best = carry
-            grad, loss = grad_fn(A)
-            better = loss < best
-            best_A = jnp.where(better[:, None], A, best_A)
-            delta, opt_state = jax.vmap(opt.update)(grad, opt_state, A)
-            A = A - rate * delta
-            return (A, opt_state, best_A, jnp.where(better, loss, best)), None
-
-        A = jnp.zeros((y.shape[0], model.log_B.shape[0]), y.dtype)
-        turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
-        rates = hyper.rate_A * 0.5 * (1.0 + jnp.cos(turn))
-        worst = jnp.full((y.shape[0],), jnp.inf, y.dtype)
-        start = (A, jax.vmap(opt.init)(A), A, worst)
-        (A, _, best_A, best), _ = jax.lax.scan(body, start, rates)
-        last, _ = evaluate(A, y)
-        A = jnp.where((last < best)[:, None], A, best_A)
-        loss, log_y = evaluate(A, y)
-        return Inference(simplex.weights(A), loss, log_y)
+        alone = jax.vmap(
+            lambda v: document_loss(
+                y, judged(jnp.broadcast_to(v, y.shape)), k, hyper, cfg
+            )
+        )(vertex)
+        from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(alone, 0), K, dtype=y.dtype)
+        starts = (jnp.zeros((y.shape[0], K), y.dtype), from_one)
+        return better(*(minimise(A, y) for A in starts))
 
     return map_batches(batch, docs, cfg.batch_size)
 
