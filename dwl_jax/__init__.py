@@ -1,9 +1,19 @@
 """Distilled Wasserstein Learning: topics and word embeddings learned together."""
 
-from dwl_jax import cost, data, embedding, kernel, losses, metrics, presets, transport
+from dwl_jax import (
+    cost,
+    data,
+    embedding,
+    kernel,
+    losses,
+    metrics,
+    neighbors,
+    presets,
+    transport,
+)
 from dwl_jax.barycenter import Barycenter, barycenter
 from dwl_jax.documents import Documents
-from dwl_jax.infer import Inference, infer
+from dwl_jax.infer import Inference, infer, topic_documents
 from dwl_jax.train import epoch, fit, init, model, run_epochs, step
 from dwl_jax.types import Config, Hyper, Info, Model, Params, State
 
@@ -29,8 +39,10 @@ __all__ = [
     "losses",
     "metrics",
     "model",
+    "neighbors",
     "presets",
     "run_epochs",
     "step",
+    "topic_documents",
     "transport",
 ]

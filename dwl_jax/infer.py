@@ -66,6 +66,23 @@ def infer(
     return _infer(docs, model, hyper, observed, cfg=cfg, num_steps=num_steps)
 
 
+def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
+    """The document each topic makes alone: log barycenters at lambda = e_k, [K, N].
+
+    This is what to read when a topic is to be named. B itself is sharper: it is what
+    becomes the topic's documents after the kernel's blur.
+    """
+    K = model.log_B.shape[0]
+    log_y = barycenter(
+        model.log_B,
+        jnp.eye(K, dtype=model.log_B.dtype),
+        distilled_kernel(model.X, hyper, cfg),
+        num_iters=cfg.num_iters,
+        debias=cfg.debias,
+    ).log_y
+    return jax.nn.log_softmax(log_y, axis=-1)
+
+
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     K, N = model.log_B.shape
@@ -126,13 +143,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
             other,
         )
 
-    vertex = barycenter(
-        model.log_B,
-        jnp.eye(K, dtype=model.X.dtype),
-        k,
-        num_iters=cfg.num_iters,
-        debias=cfg.debias,
-    ).log_y
+    vertices = topic_documents(model, hyper, cfg=cfg)
 
     def batch(docs_s):
         y = dense(docs_s, N)
@@ -140,7 +151,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
             lambda v: document_loss(
                 y, judged(jnp.broadcast_to(v, y.shape)), k, hyper, cfg
             )
-        )(vertex)
+        )(vertices)
         from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(alone, 0), K, dtype=y.dtype)
         starts = (jnp.zeros((y.shape[0], K), y.dtype), from_one)
         return better(*(minimise(A, y) for A in starts))

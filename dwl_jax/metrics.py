@@ -62,8 +62,9 @@ def wasserstein(
         T = jnp.exp((f + log_a)[:, None] + (g + log_b)[None, :] + log_C)
         return jnp.sum(T * block)
 
+    docs_a, docs_b, D = jax.tree.map(jnp.asarray, (docs_a, docs_b, D))
     row = lambda a: jax.vmap(lambda b: pair(a, b))(docs_b)
-    return jax.jit(lambda a: jax.lax.map(row, a))(jax.tree.map(jnp.asarray, docs_a))
+    return jax.jit(lambda a: jax.lax.map(row, a))(docs_a)
 
 
 def knn_predict(distances: Array, labels: Sequence, num_neighbors: int) -> np.ndarray:
