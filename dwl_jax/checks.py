@@ -129,8 +129,9 @@ def hyper(hyper: Hyper, cfg: Config, dtype: Any = np.float64) -> None:
 
 def faults(*trees: Any) -> Array:
     """Bit i is set if the i-th tree holds a number that is not finite; traceable."""
-    finite = lambda tree: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
-    bad = jnp.stack([~jnp.all(jnp.stack(finite(tree))) for tree in trees])
+    broken = lambda x: jnp.any(~jnp.isfinite(x))
+    no = jnp.zeros((), bool)
+    bad = jnp.stack([sum(map(broken, jax.tree.leaves(t)), no) > 0 for t in trees])
     return jnp.sum(bad.astype(jnp.int32) << jnp.arange(len(trees), dtype=jnp.int32))
 
 
