@@ -21,7 +21,11 @@ Array = jax.Array
 def documents(docs: Any, num_words: int | None, *per_word) -> tuple[Documents, int]:
     """Documents and N from what the caller gave; ValueError where they disagree."""
     if not isinstance(docs, Documents):
-        num_words = num_words or np.shape(docs)[-1]
+        if num_words not in (None, np.shape(docs)[-1]):
+            raise ValueError(
+                f"num_words is {num_words}, but counts have {np.shape(docs)[-1]} words."
+            )
+        num_words = np.shape(docs)[-1]
         docs = from_counts(docs)
     known = [len(w) for w in per_word if w is not None]
     num_words = num_words or (known[0] if known else None)
@@ -32,6 +36,8 @@ def documents(docs: Any, num_words: int | None, *per_word) -> tuple[Documents, i
             f"docs.words {docs.words.shape} and docs.mass {docs.mass.shape} must both "
             "be [M, S]."
         )
+    if docs.mass.size == 0:
+        raise ValueError(f"there must be documents with words, got {docs.mass.shape}.")
     if not isinstance(docs.words, jax.core.Tracer):
         words = np.asarray(docs.words)
         bad = np.argwhere((words < 0) | (words >= num_words))
@@ -50,6 +56,22 @@ def documents(docs: Any, num_words: int | None, *per_word) -> tuple[Documents, i
                 "be finite, not negative, and sum to 1."
             )
     return docs, num_words
+
+
+def observed(mask: Any, docs: Documents, num_words: int) -> Array | None:
+    """Which words can be observed, bool [N]; documents must lie on them."""
+    if mask is None:
+        return None
+    mask = jnp.asarray(mask, bool)
+    if mask.shape != (num_words,):
+        raise ValueError(f"observed must be [{num_words}], got {mask.shape}.")
+    if isinstance(docs.mass, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
+        return mask
+    hidden = (np.asarray(docs.mass) > 0) & ~np.asarray(mask)[np.asarray(docs.words)]
+    if hidden.any():
+        m = np.flatnonzero(hidden.any(axis=1))[0]
+        raise ValueError(f"document {m} has words that are not observed.")
+    return mask
 
 
 def words(cfg: Config, num_words: int, vectors: Any, features: Any) -> None:
@@ -116,15 +138,20 @@ def hyper(hyper: Hyper, cfg: Config, dtype: Any = np.float64) -> None:
     for name, value in hyper._asdict().items():
         if isinstance(value, jax.core.Tracer):
             continue
-        for x in np.ravel(np.asarray(value, np.float64)):
-            low_ok = x > 0.0 if name in positive else x >= 0.0
-            high_ok = x <= 1.0 if name in ("tau", "anchor") else x < math.inf
-            if not (low_ok and high_ok):
-                low = "(0" if name in positive else "[0"
-                high = "1]" if name in ("tau", "anchor") else "inf)"
-                raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")
-            if x > fits.max or 0.0 < x < fits.tiny:
-                raise ValueError(f"Hyper.{name} = {x} does not fit {dtype}.")
+        if np.ndim(value):
+            raise ValueError(
+                f"Hyper.{name} must be a number, got shape {np.shape(value)}; sweep "
+                "with jax.vmap."
+            )
+        x = float(value)
+        low_ok = x > 0.0 if name in positive else x >= 0.0
+        high_ok = x <= 1.0 if name in ("tau", "anchor") else x < math.inf
+        if not (low_ok and high_ok):
+            low = "(0" if name in positive else "[0"
+            high = "1]" if name in ("tau", "anchor") else "inf)"
+            raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")
+        if x > fits.max or 0.0 < x < fits.tiny:
+            raise ValueError(f"Hyper.{name} = {x} does not fit {dtype}.")
 
 
 def faults(*trees: Any) -> Array:

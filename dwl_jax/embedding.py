@@ -17,8 +17,8 @@ Hold = Literal["none", "scale", "covariance"]
 class EmbeddingMap(NamedTuple):
     """g_theta as an init/apply pair.
 
-    `init(key, num_words, dim, features, vectors)` gives theta: N(0, 1), or such that
-    `apply` gives `vectors` (exactly, or as nearly as the map can).
+    `init(key, num_words, dim, features, vectors, dtype=)` gives theta: N(0, 1), or such
+    that `apply` gives `vectors` (exactly, or as nearly as the map can).
     `apply(theta, features)` gives X, [N, dim].
     """
 
@@ -27,19 +27,20 @@ class EmbeddingMap(NamedTuple):
     linear: bool  # X is linear in theta, so that E(theta) has an exact minimiser
 
 
-def _one_hot_init(key, num_words, dim, features=None, vectors=None):
+def _one_hot_init(key, num_words, dim, features=None, vectors=None, *, dtype=None):
     del features
     if vectors is not None:
-        return jnp.asarray(vectors)
-    return jax.random.normal(key, (num_words, dim))
+        return jnp.asarray(vectors, dtype)
+    return jax.random.normal(key, (num_words, dim), dtype or jnp.float32)
 
 
 one_hot = EmbeddingMap(_one_hot_init, lambda theta, features: theta, linear=True)
 """w_n is one-hot, so that theta is X itself, [N, dim]: the paper's experiments."""
 
 
-def _linear_init(key, num_words, dim, features, vectors=None):
+def _linear_init(key, num_words, dim, features, vectors=None, *, dtype=None):
     del num_words
+    features = jnp.asarray(features, dtype)
     if vectors is not None:
         return jnp.linalg.lstsq(features, jnp.asarray(vectors, features.dtype))[0]
     shape = (features.shape[1], dim)
@@ -56,7 +57,8 @@ linear = EmbeddingMap(
 def mlp(hidden: int = 64) -> EmbeddingMap:
     """X = base + tanh(W theta_1 + b_1) theta_2: base is the given vectors, or 0."""
 
-    def init(key, num_words, dim, features, vectors=None):
+    def init(key, num_words, dim, features, vectors=None, *, dtype=None):
+        features = jnp.asarray(features, dtype)
         keys = jax.random.split(key)
         shapes = (features.shape[1], hidden), (hidden, dim)
         first, second = (

@@ -5,14 +5,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from dwl_jax import checks, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
 from dwl_jax.objective import distilled_kernel, document_loss
-from dwl_jax.types import Config, Hyper, Model, optimizer
+from dwl_jax.types import Config, Hyper, Model
 
 Array = jax.Array
+_RATE = 0.3  # of Adam on the weights; it falls to 0 as a cosine
 _ONE_TOPIC = 4.0  # logit of the one topic in a start from it
 
 
@@ -42,7 +44,7 @@ def infer(
     Args:
       docs: Documents over the model's words, or counts [M, N].
       model: topics and embeddings.
-      hyper: as in training; `rate_A` is the first rate, it falls to 0 as a cosine.
+      hyper: as in training.
       cfg: as in training.
       num_steps: optimiser steps.
       observed: which words can be observed at all, bool [N]: the reconstruction is
@@ -58,8 +60,7 @@ def infer(
     checks.hyper(hyper, cfg, model.X.dtype)
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
-    if observed is not None and jnp.shape(observed) != (N,):
-        raise ValueError(f"observed must be [{N}], got {jnp.shape(observed)}.")
+    observed = checks.observed(observed, docs, N)
     model = jax.tree.map(jnp.asarray, model)
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
@@ -87,9 +88,7 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     K, N = model.log_B.shape
     k = distilled_kernel(model.X, hyper, cfg)
-    opt = optimizer(cfg.optimizer_A, cfg.clip_norm)
-    # Each step goes on from the scalings of the one before, so few iterations do.
-    few = max(1, cfg.num_iters // 4)
+    opt = optax.scale_by_adam()  # whatever trained the model
 
     def evaluate(A, y, num_iters, log_scal=None):
         bary = barycenter(
@@ -108,28 +107,41 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
         seen = jnp.where(jnp.broadcast_to(observed, log_y.shape), log_y, -jnp.inf)
         return jax.nn.log_softmax(seen, axis=-1)
 
-    def minimise(A, y):
-        """Inference from one start; the best of all steps, judged by all iterations."""
+    def descend(A, opt_state, y, rates, num_iters, warm):
+        """Adam on the weights: where it ends, and the best place it saw."""
 
         def total(A, log_scal):
-            loss, bary = evaluate(A, y, few, log_scal)
-            return jnp.sum(loss), (loss, bary.log_scal)
+            loss, bary = evaluate(A, y, num_iters, log_scal)
+            return jnp.sum(loss), (loss, bary.log_scal if warm else log_scal)
 
         def body(carry, rate):
             A, opt_state, log_scal, best_A, best = carry
             grad, (loss, log_scal) = jax.grad(total, has_aux=True)(A, log_scal)
             best_A = jnp.where((loss < best)[:, None], A, best_A)
-            delta, opt_state = jax.vmap(opt.update)(grad, opt_state, A)
+            delta, opt_state = jax.vmap(opt.update)(grad, opt_state)
             best = jnp.minimum(loss, best)
             return (A - rate * delta, opt_state, log_scal, best_A, best), None
 
+        log_scal = jnp.zeros((len(y), K + cfg.debias, N), y.dtype) if warm else None
+        worst = jnp.full((len(y),), jnp.inf, y.dtype)
+        start = (A, opt_state, log_scal, A, worst)
+        (A, opt_state, _, best_A, _), _ = jax.lax.scan(body, start, rates)
+        return A, opt_state, best_A
+
+    def minimise(A, y):
+        """Inference from one start, judged as training is."""
         turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
-        rates = hyper.rate_A * 0.5 * (1.0 + jnp.cos(turn))
-        log_scal = jnp.zeros((*A.shape[:-1], K + cfg.debias, N), y.dtype)
-        worst = jnp.full(A.shape[:-1], jnp.inf, y.dtype)
-        start = (A, jax.vmap(opt.init)(A), log_scal, A, worst)
-        (A, _, _, best_A, _), _ = jax.lax.scan(body, start, rates)
-        return better(*(outcome(A, y) for A in (A, best_A)))
+        rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
+        quick = (3 * num_steps) // 4
+        # Going on from the scalings of the step before, few iterations do.
+        few = max(1, cfg.num_iters // 4)
+        A, opt_state, best_1 = descend(
+            A, jax.vmap(opt.init)(A), y, rates[:quick], few, warm=True
+        )
+        A, _, best_2 = descend(
+            A, opt_state, y, rates[quick:], cfg.num_iters, warm=False
+        )
+        return functools.reduce(better, (outcome(A, y) for A in (A, best_2, best_1)))
 
     def outcome(A, y):
         loss, bary = evaluate(A, y, cfg.num_iters)

@@ -21,13 +21,14 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 Form = Literal["auto", "fast", "log"]
 
 # exp underflows below -87.3 (float32) and -708.4 (float64). What remains above the
-# spread is the relative error that a lost term may have: e^-17 and e^-37.
-_MAX_SPREAD = {"float32": 70.0, "float64": 671.0}
+# spread is the relative error that a lost term may have: e^-23 and e^-36.
+_MAX_SPREAD = {"float32": 64.0, "float64": 672.0}
 
 
 @jax.tree_util.register_dataclass
@@ -111,6 +112,7 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
         raise ValueError(f"form must be auto, fast or log, got {form!r}.")
     if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
         raise ValueError(f"cost must be square, got {cost.shape}.")
+    _check(cost, epsilon)
     log_C = -cost / epsilon
     exponent = -jax.lax.stop_gradient(log_C)
     diagonal = jnp.eye(cost.shape[0], dtype=bool)
@@ -120,6 +122,19 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     off = jnp.where(diagonal, 0.0, jnp.exp(shift - exponent))
     fits = _everywhere(reach - shift <= _MAX_SPREAD[log_C.dtype.name])
     return DenseKernel(log_C, off, shift, reach, fits, form)
+
+
+def _check(cost: Array, epsilon: Array | float) -> None:
+    """ValueError for values that are no ground cost, unless they are traced."""
+    if not isinstance(epsilon, jax.core.Tracer) and not 0.0 < epsilon < jnp.inf:
+        raise ValueError(f"epsilon must be in (0, inf), got {epsilon}.")
+    if isinstance(cost, jax.core.Tracer):
+        return
+    cost = np.asarray(cost)
+    if not (cost >= 0.0).all() or np.diagonal(cost).any():
+        raise ValueError("cost must be finite and not negative, with a zero diagonal.")
+    if not np.allclose(cost, cost.T, rtol=1e-4, atol=1e-6 * cost.max(initial=0.0)):
+        raise ValueError("cost must be symmetric.")
 
 
 def resolve(kernel: Kernel, fn: Callable[[Kernel], Any]) -> Any:

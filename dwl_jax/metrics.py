@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from dwl_jax.documents import Documents
 
@@ -17,13 +18,9 @@ def pool(docs: Documents, X: Array) -> Array:
     return jnp.einsum("ms,msd->md", docs.mass, X[docs.words])
 
 
-def euclidean(F: Array, G: Array) -> Array:
-    """Distances between the rows of two feature matrices, [M, M']."""
-    F, G = jnp.asarray(F), jnp.asarray(G)
-    square = lambda Z: jnp.sum(Z**2, axis=1)
-    gram = jnp.matmul(F, G.T, precision=jax.lax.Precision.HIGHEST)
-    D2 = square(F)[:, None] + square(G)[None, :] - 2.0 * gram
-    return jnp.sqrt(jnp.maximum(D2, 0.0))
+def euclidean(F: Array, G: Array) -> np.ndarray:
+    """Distances between the rows of two feature matrices, [M, M']; equal rows are 0."""
+    return cdist(np.asarray(F, np.float64), np.asarray(G, np.float64))
 
 
 def wasserstein(
@@ -129,8 +126,11 @@ def recommend(docs: Documents, X: Array, sources: Array, targets: Array) -> np.n
     Returns:
       Word indices, best first, [M, P]. Ties keep the order of `targets`.
     """
-    D = np.asarray(euclidean(X, jnp.asarray(X)[jnp.asarray(targets)]))
+    D = euclidean(X, np.asarray(X)[np.asarray(targets)])
     given = np.asarray(docs.mass) * np.asarray(sources)[np.asarray(docs.words)]
+    if not given.any(axis=1).all():
+        m = np.flatnonzero(~given.any(axis=1))[0]
+        raise ValueError(f"document {m} has no source word to recommend from.")
     score = np.einsum("ms,msp->mp", given, D[np.asarray(docs.words)])
     return np.asarray(targets)[np.argsort(score, axis=1, kind="stable")]
 
@@ -150,6 +150,8 @@ def precision_recall_f1(
     Returns:
       Averages over the documents; a document without any true word is an error.
     """
+    if top_n < 1:
+        raise ValueError(f"top_n must be at least 1, got {top_n}.")
     if len(ranked) != len(truth):
         raise ValueError(f"{len(ranked)} rankings for {len(truth)} documents.")
     scores = []
@@ -178,6 +180,8 @@ def npmi(tops: np.ndarray, docs: Documents, num_words: int) -> np.ndarray:
     Returns:
       NPMI in [-1, 1] of each topic, [K]; a pair that never occurs together counts -1.
     """
+    if np.shape(tops)[1] < 2:
+        raise ValueError("coherence needs at least two words for each topic.")
     words, mass = np.asarray(docs.words), np.asarray(docs.mass)
     M = len(words)
     used = np.unique(tops)

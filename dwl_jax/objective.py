@@ -121,9 +121,12 @@ def closest_topic(
 
 
 def embedding_step(
-    theta, theta_start, features, L: Array, hyper: Hyper, cfg: Config
+    theta, theta_start, features, L: Array | None, hyper: Hyper, cfg: Config
 ) -> Any:
-    """One update of theta on E(theta), with the chosen protection against collapse."""
+    """One update of theta on E(theta), with the chosen protection against collapse.
+
+    L may be None if `cfg.step` is `none`: then only the protection acts.
+    """
     embed = lambda theta: cfg.embedding.apply(theta, features)
     if cfg.step == "explicit":
         theta = embedding.explicit_step(

@@ -67,8 +67,9 @@ def init(
     R = jax.random.normal(key_R, (cfg.num_topics, num_words), dtype)
     cast = lambda x: None if x is None else jnp.asarray(x, dtype)
     features, vectors = cast(features), cast(vectors)
-    theta = cfg.embedding.init(key_theta, num_words, cfg.dim, features, vectors)
-    theta = jax.tree.map(lambda x: x.astype(dtype), theta)
+    theta = cfg.embedding.init(
+        key_theta, num_words, cfg.dim, features, vectors, dtype=dtype
+    )
     rows = cfg.num_topics + cfg.debias
     opt_A, opt_R, opt_theta = optimizers(cfg)
     return State(
@@ -130,7 +131,7 @@ def step(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
-    energy = transport_error = jnp.zeros((), R.dtype)
+    L, energy, transport_error = None, *jnp.zeros((2,), R.dtype)
     if cfg.step != "none":
         X = cfg.embedding.apply(theta, features)
         k_D = kernel.build(
@@ -151,7 +152,7 @@ def step(
         L = embedding.laplacian(plans.T)
         energy = embedding.spread_energy(X, L)
         transport_error = jnp.sum(batch.mask * plans.error) / count
-        theta = embedding_step(theta, state.theta_start, features, L, hyper, cfg)
+    theta = embedding_step(theta, state.theta_start, features, L, hyper, cfg)
 
     new_scal_s = None if log_scal_s is None else jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
