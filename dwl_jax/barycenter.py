@@ -15,7 +15,6 @@ import functools
 import math
 from typing import Any, Literal, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
@@ -63,7 +62,8 @@ def barycenter(
     """
     K, N = log_B.shape
     batch, rows = lam.shape[:-1], K + debias
-    chex.assert_axis_dimension(lam, -1, K)
+    if lam.shape[-1] != K:
+        raise ValueError(f"lam has {lam.shape[-1]} weights for {K} topics.")
     if kernel.num_words != N:
         raise ValueError(f"topics have {N} words, the kernel {kernel.num_words}.")
     if num_iters < 1:
@@ -72,28 +72,34 @@ def barycenter(
         raise ValueError(f"memory must be store or recompute, got {memory!r}.")
     if log_scal is None:
         log_scal = jnp.zeros((*batch, rows, N), log_B.dtype)
-    chex.assert_shape(log_scal, (*batch, rows, N))
+    if log_scal.shape != (*batch, rows, N):
+        raise ValueError(f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}.")
 
+    lam, h = lam.reshape(-1, K), log_scal.reshape(-1, rows, N)
     if memory == "recompute":
         segment = jax.checkpoint(_solve, static_argnums=(4,))
         length = math.isqrt(num_iters)
         inner, rest = divmod(num_iters - length, length)
         advance = lambda h, _: (segment(log_B, lam, kernel, h, length)[1], None)
         if rest:
-            log_scal = segment(log_B, lam, kernel, log_scal, rest)[1]
-        log_scal, _ = jax.lax.scan(advance, log_scal, length=inner)
-        log_y, log_scal, error = segment(log_B, lam, kernel, log_scal, length)
+            h = segment(log_B, lam, kernel, h, rest)[1]
+        h, _ = jax.lax.scan(advance, h, length=inner)
+        log_y, h, error = segment(log_B, lam, kernel, h, length)
     else:
-        log_y, log_scal, error = _solve(log_B, lam, kernel, log_scal, num_iters)
-    return Barycenter(log_y, log_scal, jax.lax.stop_gradient(error))
+        log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
+    return Barycenter(
+        log_y.reshape(*batch, N),
+        h.reshape(*batch, rows, N),
+        jax.lax.stop_gradient(error).reshape(batch),
+    )
 
 
 class _Trace(NamedTuple):
     """What one iteration leaves for the gradient."""
 
-    log_scal: Array  # [..., K (+ 1), N] as the iteration found them
-    log_u: Array  # [..., K (+ 1), N]
-    log_y: Array  # [..., N]
+    log_scal: Array  # [s, K (+ 1), N] as the iteration found them
+    log_u: Array  # [s, K (+ 1), N]
+    log_y: Array  # [s, N]
     aux: tuple  # what the kernel wants to see again, for each of its two products
 
 
@@ -101,21 +107,21 @@ def _iterate(kernel, log_B, lam, log_scal):
     """One pass of Algorithm 2's forward loop: new scalings, log_phi and the trace."""
     K = log_B.shape[0]
     log_u, aux_u = kernel.forward(log_scal)
-    log_q = jnp.subtract(*jnp.broadcast_arrays(log_B, log_u[..., :K, :]))
+    log_q = log_B[None] - log_u[:, :K]
     log_phi, aux_phi = kernel.forward(log_q)
-    log_y = jnp.sum(lam[..., None] * log_phi, axis=-2)
-    log_d = log_scal[..., K:, :]  # one row when debiased, else none
-    log_y = log_y + jnp.sum(log_d, axis=-2)
-    new_d = 0.5 * (log_d + log_y[..., None, :] - log_u[..., K:, :])
-    new = jnp.concatenate([log_y[..., None, :] - log_phi, new_d], axis=-2)
+    log_y = jnp.sum(lam[..., None] * log_phi, axis=1)
+    log_d = log_scal[:, K:]  # one row when debiased, else none
+    log_y = log_y + jnp.sum(log_d, axis=1)
+    new_d = 0.5 * (log_d + log_y[:, None, :] - log_u[:, K:])
+    new = jnp.concatenate([log_y[:, None, :] - log_phi, new_d], axis=1)
     return new, log_phi, _Trace(log_scal, log_u, log_y, (aux_u, aux_phi))
 
 
 def _disagreement(lam, log_phi, trace):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
     K = log_phi.shape[-2]
-    sides = jnp.exp(trace.log_scal[..., :K, :] + log_phi)
-    gap = jnp.abs(sides - jnp.exp(trace.log_y)[..., None, :])
+    sides = jnp.exp(trace.log_scal[:, :K] + log_phi)
+    gap = jnp.abs(sides - jnp.exp(trace.log_y)[:, None, :])
     return jnp.sum(lam * jnp.sum(gap, axis=-1), axis=-1)
 
 
@@ -145,7 +151,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
 
         h, traces = jax.lax.scan(step, log_scal, length=num_iters)
         last = jax.tree.map(lambda x: x[-1], traces)
-        log_phi = last.log_y[..., None, :] - h[..., : log_B.shape[0], :]
+        log_phi = last.log_y[:, None, :] - h[:, : log_B.shape[0]]
         return h, _disagreement(lam, log_phi, last), traces
 
     h, error, traces = kernel_lib.resolve(kernel, run)
@@ -156,29 +162,29 @@ def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
 class _Adjoint(NamedTuple):
     """What the backward loop carries: cotangents, and the scalings it came from."""
 
-    log_scal: Array  # [..., K (+ 1), N] as the iteration left them
-    scal_bar: Array  # [..., K (+ 1), N]
-    y_bar: Array  # [..., N] from the caller: the last iteration's alone
-    lam_bar: Array  # [..., K] summed over iterations
-    q_bar: Array  # [..., K, N] summed over iterations: the cotangent of log_B
+    log_scal: Array  # [s, K (+ 1), N] as the iteration left them
+    scal_bar: Array  # [s, K (+ 1), N]
+    y_bar: Array  # [s, N] from the caller: the last iteration's alone
+    lam_bar: Array  # [s, K] summed over iterations
+    q_bar: Array  # [s, K, N] summed over iterations: the cotangent of log_B
     kernel_bar: Any  # of log C, summed over iterations; None if nobody asked
 
 
 def _iterate_back(kernel, log_B, lam, adjoint, trace):
     """One pass of Algorithm 2's backward loops, both at once."""
     K = log_B.shape[0]
-    h_bar, d_bar = adjoint.scal_bar[..., :K, :], adjoint.scal_bar[..., K:, :]
-    log_phi = trace.log_y[..., None, :] - adjoint.log_scal[..., :K, :]
-    log_q = jnp.subtract(*jnp.broadcast_arrays(log_B, trace.log_u[..., :K, :]))
-    y_bar = adjoint.y_bar + jnp.sum(h_bar, axis=-2) + 0.5 * jnp.sum(d_bar, axis=-2)
-    phi_bar = lam[..., None] * y_bar[..., None, :] - h_bar
+    h_bar, d_bar = adjoint.scal_bar[:, :K], adjoint.scal_bar[:, K:]
+    log_phi = trace.log_y[:, None, :] - adjoint.log_scal[:, :K]
+    log_q = log_B[None] - trace.log_u[:, :K]
+    y_bar = adjoint.y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
+    phi_bar = lam[..., None] * y_bar[:, None, :] - h_bar
     phi_args = (phi_bar, log_phi, log_q, trace.aux[1])
     q_bar = kernel.pull(*phi_args)
-    u_bar = jnp.concatenate([-q_bar, -0.5 * d_bar], axis=-2)
+    u_bar = jnp.concatenate([-q_bar, -0.5 * d_bar], axis=1)
     u_args = (u_bar, trace.log_u, trace.log_scal, trace.aux[0])
     scal_bar = kernel.pull(*u_args)
     if d_bar.shape[-2]:  # debiased: log_d also enters log_y and its own update as it is
-        scal_bar = scal_bar.at[..., K:, :].add(y_bar[..., None, :] + 0.5 * d_bar)
+        scal_bar = scal_bar.at[:, K:].add(y_bar[:, None, :] + 0.5 * d_bar)
     kernel_bar = adjoint.kernel_bar
     if kernel_bar is not None:
         kernel_bar = kernel_bar + kernel.outer(*phi_args) + kernel.outer(*u_args)
@@ -186,7 +192,7 @@ def _iterate_back(kernel, log_B, lam, adjoint, trace):
         log_scal=trace.log_scal,
         scal_bar=scal_bar,
         y_bar=jnp.zeros_like(y_bar),
-        lam_bar=adjoint.lam_bar + jnp.sum(log_phi * y_bar[..., None, :], axis=-1),
+        lam_bar=adjoint.lam_bar + jnp.sum(log_phi * y_bar[:, None, :], axis=-1),
         q_bar=adjoint.q_bar + q_bar,
         kernel_bar=kernel_bar,
     )
@@ -214,7 +220,7 @@ def _solve_bwd(num_iters, residuals, cotangents):
         return jax.lax.scan(back, start, traces, reverse=True)[0]
 
     end = kernel_lib.resolve(kernel, run)
-    log_B_bar = jnp.sum(end.q_bar.reshape(-1, K, N), axis=0)
+    log_B_bar = jnp.sum(end.q_bar, axis=0)
     return log_B_bar, end.lam_bar, kernel.cotangent(end.kernel_bar), end.scal_bar
 
 
