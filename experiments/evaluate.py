@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags, logging
 
+import dwl_jax
 from dwl_jax import data, io, metrics
 from experiments import baselines, cli, corpora, protocol, rundir, tables
 from experiments.protocol import Cells, Interval, Problem
@@ -37,14 +38,15 @@ def model_rows(name: str, problem: Problem, model, hyper, *, cfg, num_steps=100)
     settings = {"cfg": cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(problem, model, hyper, **settings)
     rows = baselines.embedding_rows(name, problem, np.asarray(model.X))
-    rows |= weight_row(name, problem, weights, model.log_B)
+    log_y = dwl_jax.topic_documents(model, hyper, cfg=cfg)
+    rows |= weight_row(name, problem, weights, log_y)
     return rows | reconstruction_row(name, problem, model, hyper, **settings)
 
 
-def weight_row(name: str, problem: Problem, weights, log_B) -> dict[str, Cells]:
-    """Row of topic weights, [M, K], with the topics' own cells."""
+def weight_row(name: str, problem: Problem, weights, log_y) -> dict[str, Cells]:
+    """Row of topic weights, [M, K], with the cells of the topics' documents, [K, N]."""
     cells = protocol.knn_cells(problem, weights)
-    return {f"{name}, topic weights": cells | protocol.topic_cells(problem, log_B)}
+    return {f"{name}, topic weights": cells | protocol.topic_cells(problem, log_y)}
 
 
 def reconstruction_row(name: str, problem: Problem, model, hyper, **settings):
@@ -62,11 +64,12 @@ def maker(target: Target, whole: Problem, *, num_steps: int = 100) -> Maker:
         return lambda problem: baselines.embedding_rows(name, problem, target.X)
     settings = {"cfg": saved.cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(whole, saved.model, saved.hyper, **settings)
+    log_y = dwl_jax.topic_documents(saved.model, saved.hyper, cfg=saved.cfg)
     fixed = reconstruction_row(name, whole, saved.model, saved.hyper, **settings)
 
     def rows(problem):
         out = baselines.embedding_rows(name, problem, target.X)
-        return out | weight_row(name, problem, weights, saved.model.log_B) | fixed
+        return out | weight_row(name, problem, weights, log_y) | fixed
 
     return rows
 

@@ -10,7 +10,6 @@ goes on with the same flags and --resume. Settings that are not given are the mo
 
 import dataclasses
 import hashlib
-import inspect
 from typing import Any, get_args
 
 import jax
@@ -24,7 +23,7 @@ from dwl_jax.data import Corpus
 from dwl_jax.versions import versions
 from experiments import cli, corpora, rundir
 
-MODES = ("scratch", "finetune", "supervised")
+MODES = get_args(presets.Mode)
 
 _OUT = flags.DEFINE_string("out", None, "Run directory to make.", required=True)
 _MODE = flags.DEFINE_enum(
@@ -97,11 +96,7 @@ def preset() -> presets.Preset:
     changes = {n: flags.FLAGS[n].value for n in _SETTINGS if flags.FLAGS[n].present}
     if _EPOCHS.value is not None:
         changes["num_epochs"] = _EPOCHS.value
-    if "mode" in inspect.signature(presets.default).parameters:
-        return presets.default(mode=_MODE.value, **changes)
-    if _MODE.value == "supervised":
-        changes.setdefault("label_weight", 1.0)
-    return presets.default(**changes)
+    return presets.default(mode=_MODE.value, **changes)
 
 
 def check_flags() -> None:
@@ -119,11 +114,12 @@ def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
     if _MODE.value != "finetune":
         return None
     if _VECTORS.value:
-        return data.read_vectors(_VECTORS.value, corpus, seed=_SEED.value).X
-    found = data.train_word2vec(
-        corpus, dim=dim, which=_WORD2VEC.value, seed=_SEED.value
-    )
-    return found.X
+        found = data.read_vectors(_VECTORS.value, corpus, seed=_SEED.value)
+    else:
+        found = data.train_word2vec(
+            corpus, dim=dim, which=_WORD2VEC.value, seed=_SEED.value
+        )
+    return presets.starting_vectors(found.X)
 
 
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Presets: the published numbers, literally, and how to change them."""
 
+import numpy as np
 import pytest
 
 from dwl_jax import presets
@@ -26,7 +27,7 @@ def test_default_preset_has_what_was_found_to_be_needed():
     assert cfg.scale != "none"  # else epsilon has no unit, and tau does nothing
     assert cfg.loss == "kl" and cfg.optimizer_A == cfg.optimizer_R == "adam"
     assert cfg.joint and cfg.reduction == "mean"
-    assert 0.0 < hyper.tau < 1.0
+    assert 0.0 < hyper.tau <= 1.0 and hyper.decay_epochs == 20
 
 
 @pytest.mark.parametrize("preset", [presets.paper, presets.default])
@@ -42,3 +43,24 @@ def test_settings_that_do_not_exist_or_are_wrong_are_named():
         presets.default(num_topic=3, epsilom=0.1, tau=0.5)
     with pytest.raises(ValueError, match="Config.num_topics must be an int"):
         presets.paper(num_topics=0)
+
+
+def test_modes_differ_in_what_they_need():
+    assert presets.default(mode="supervised").hyper.label_weight > 0.0
+    assert presets.default(mode="finetune").hyper.label_weight == 0.0
+    with pytest.raises(ValueError, match="mode must be one of"):
+        presets.default(mode="semi")
+
+
+def test_rates_fall_over_the_epochs_of_the_run_unless_told_otherwise():
+    assert presets.default(num_epochs=7).hyper.decay_epochs == 7.0
+    assert presets.default(num_epochs=7, decay_epochs=0.0).hyper.decay_epochs == 0.0
+
+
+def test_starting_vectors_have_size_2_and_their_directions():
+    X = np.random.default_rng(0).normal(size=(9, 4)) * 0.01
+    got = presets.starting_vectors(X)
+    np.testing.assert_allclose(np.mean(got**2), 4.0, rtol=1e-12)
+    np.testing.assert_allclose(got / X, got[0, 0] / X[0, 0], rtol=1e-12)
+    with pytest.raises(ValueError, match="not all 0"):
+        presets.starting_vectors(np.zeros((3, 2)))
