@@ -19,13 +19,29 @@ def embeddings(seed=0, num_words=6, dim=3):
 @pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize("limit", [1 << 24, 0])
 def test_distances_are_those_of_scipy(monkeypatch, squared, limit):
-    monkeypatch.setattr(cost, "_DIRECT_LIMIT", limit)
+    monkeypatch.setattr(cost, "_AT_ONCE", limit)
     X = embeddings()
     want = cdist(X, X, "sqeuclidean" if squared else "euclidean")
     got = cost.distance_matrix(X, squared=squared)
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got, want, rtol=1e-14)
     np.testing.assert_array_equal(np.diagonal(got), 0.0)
     np.testing.assert_array_equal(got, got.T)
+
+
+@pytest.mark.parametrize("limit", [1 << 24, 0])
+def test_words_that_coincide_or_nearly_do_are_as_exact_far_from_the_origin(
+    monkeypatch, limit
+):
+    """Where a Gram matrix fails: |x|^2 is 1e6 and the differences are 1e-3."""
+    monkeypatch.setattr(cost, "_AT_ONCE", limit)
+    X = np.repeat(np.random.default_rng(0).normal(size=(8, 50)), 2, axis=0)
+    X = (X + 150.0).astype(np.float32)
+    X[1] += np.float32(2**-10)
+    D = np.asarray(cost.distance_matrix(jnp.asarray(X)))
+    assert D.dtype == np.float32
+    np.testing.assert_allclose(D, cdist(np.float64(X), np.float64(X)), rtol=1e-6)
+    np.testing.assert_array_equal(D[2::2, 3::2].diagonal(), 0.0)
+    assert 0.0 < D[0, 1] < 1e-2
 
 
 def test_slip_distance_is_defined_unsquared_and_used_squared():
@@ -40,7 +56,7 @@ def test_slip_distance_is_defined_unsquared_and_used_squared():
 def test_gradient_through_all_of_it_is_the_finite_difference(
     monkeypatch, squared, limit, tau
 ):
-    monkeypatch.setattr(cost, "_DIRECT_LIMIT", limit)
+    monkeypatch.setattr(cost, "_AT_ONCE", limit)
     X, probe = embeddings(), embeddings(1, 6, 6)
     unit = jnp.mean(cost.distance_matrix(X, squared=squared)) * 6 / 5
 
@@ -132,6 +148,12 @@ def test_distill_is_the_power_and_keeps_zero(tau):
     D = cost.distance_matrix(embeddings())
     np.testing.assert_allclose(cost.distill(D, tau), np.asarray(D) ** tau, rtol=1e-14)
     np.testing.assert_array_equal(np.diagonal(cost.distill(D, tau)), 0.0)
+
+
+@pytest.mark.parametrize("tau", [-1.0, 0.0, 1.5, np.nan])
+def test_distill_names_a_tau_out_of_range(tau):
+    with pytest.raises(ValueError, match=rf"tau must be in \(0, 1\], got {tau}"):
+        cost.distill(jnp.ones((2, 2)), tau)
 
 
 def test_tau_is_traced_and_has_a_gradient():
