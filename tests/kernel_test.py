@@ -120,11 +120,12 @@ def test_gradients_are_finite_differences(form, what):
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_float32_is_exact_at_an_epsilon_where_a_plain_kernel_is_all_zeros():
-    D = problems.problem(num_words=81, dim=50).D
+@pytest.mark.parametrize(("tau", "fast"), [(0.5, True), (1.0, False)])
+def test_float32_is_exact_at_an_epsilon_where_a_plain_kernel_is_zeros(tau, fast):
+    D = problems.problem(num_words=81, dim=50).D ** tau
     log_v = jnp.asarray(np.random.default_rng(4).normal(size=(8, 81)) * 20, jnp.float32)
     k = build(D.astype(jnp.float32), 0.01)
-    assert k.fits and k.shift > 50.0 and k.reach > 104.0
+    assert bool(k.fits) is fast and k.shift > 50.0 and k.reach > 104.0
     plain = jnp.exp(-D / 0.01).astype(jnp.float32)
     assert float((plain == 0.0).mean()) > 0.2  # what a scaling loop would multiply with
     got = apply_log(k, log_v)
@@ -135,8 +136,8 @@ def test_float32_is_exact_at_an_epsilon_where_a_plain_kernel_is_all_zeros():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("over", [False, True])
 def test_auto_is_fast_up_to_the_spread_a_float_holds_and_log_above(dtype, over):
-    limit = kernel._MAX_SPREAD[jnp.dtype(dtype).name]
-    assert limit < -np.log(np.finfo(dtype).tiny)
+    limit, info = kernel._MAX_SPREAD[jnp.dtype(dtype).name], np.finfo(dtype)
+    assert limit < np.log(info.eps) - np.log(info.tiny)  # a lost term rounds off
     low, high = 40.0, 40.0 + limit + (1.0 if over else -1.0)
     cost = spread_cost(9, low, high).astype(dtype)
     k = build(cost, 1.0)
@@ -147,6 +148,11 @@ def test_auto_is_fast_up_to_the_spread_a_float_holds_and_log_above(dtype, over):
     got = apply_log(k, log_v)
     tol = 1e-5 if dtype == jnp.float32 else 1e-12
     np.testing.assert_allclose(got, apply_reference(cost, 1.0, log_v), rtol=tol)
+    grad = jax.grad(lambda v: apply_log(k, v).sum())(log_v)
+    exact = lambda x: np.asarray(x, np.float64)
+    log_u = apply_reference(cost, 1.0, log_v)
+    plan = np.exp(exact(log_v)[:, None, :] - exact(cost) - log_u[:, :, None])
+    np.testing.assert_allclose(grad, plan.sum(axis=1), rtol=10 * tol, atol=info.tiny)
 
 
 def test_fast_alone_would_be_wrong_above_the_limit():
@@ -227,3 +233,23 @@ def test_bad_input_is_named():
         kernel.build(jnp.zeros((2, 3)), 0.1)
     with pytest.raises(ValueError, match="form must be auto, fast or log, got 'slow'"):
         kernel.build(jnp.zeros((2, 2)), 0.1, form="slow")
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 0.0, np.nan, np.inf])
+def test_epsilon_out_of_range_is_named_unless_traced(epsilon):
+    cost = jnp.ones((3, 3)) - jnp.eye(3)
+    with pytest.raises(ValueError, match=rf"epsilon must be in .*, got {epsilon}"):
+        kernel.build(cost, epsilon)
+    assert build(cost, epsilon).num_words == 3
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_a_cost_that_is_none_is_refused(bad):
+    good = problems.problem(num_words=3).D
+    with pytest.raises(ValueError, match="with a zero diagonal"):
+        kernel.build(jnp.ones((3, 3)), 0.1)
+    with pytest.raises(ValueError, match="cost must be finite and not negative"):
+        kernel.build(good.at[0, 1].set(bad).at[1, 0].set(bad), 0.1)
+    with pytest.raises(ValueError, match="cost must be symmetric"):
+        kernel.build(good.at[0, 2].multiply(2.0), 0.1)
+    kernel.build(good.at[0, 2].multiply(1.0 + 1e-6), 0.1)  # rounding is no culprit
