@@ -70,6 +70,19 @@ def test_supports_alone_do_not_tell_the_number_of_words():
     assert checks.documents(COUNTS, None)[1] == 5
 
 
+def test_a_number_of_words_that_is_not_that_of_the_counts_is_named():
+    with pytest.raises(ValueError, match="num_words is 12, but counts have 5 words"):
+        fit(num_words=12)
+    assert checks.documents(COUNTS, 5)[1] == 5
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0)])
+def test_no_documents_and_no_words_are_named(shape):
+    empty = Documents(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+    with pytest.raises(ValueError, match="must be documents with words, got"):
+        fit(empty, num_words=5)
+
+
 def test_vectors_of_another_size_are_named():
     with pytest.raises(ValueError, match=r"vectors must be \[5, dim\], got \(4, 2\)"):
         fit(vectors=np.ones((4, 2)))
@@ -126,6 +139,13 @@ def test_proximal_steps_need_a_positive_beta():
     checks.hyper(Hyper(beta=0.0), CFG)  # inert in an explicit step, so allowed
 
 
+@pytest.mark.parametrize("name", Hyper._fields)
+def test_an_array_of_numbers_is_named_and_vmap_recommended(name):
+    several = Hyper()._replace(**{name: np.linspace(0.1, 1.0, 5)})
+    with pytest.raises(ValueError, match=rf"Hyper.{name} .*\(5,\); sweep .*jax.vmap"):
+        fit(hyper=several)
+
+
 def test_traced_numbers_pass_and_values_at_the_edge_are_allowed():
     checks.hyper(Hyper(tau=1.0, rate_A=0.0, anchor=1.0, beta=0.0), CFG)
     jax.jit(lambda tau: (checks.hyper(Hyper(tau=tau), CFG), tau)[1])(-1.0)
@@ -173,6 +193,10 @@ def test_inference_checks_its_documents_against_the_model():
         run(COUNTS, num_steps=0)
     with pytest.raises(ValueError, match=r"observed must be \[5\], got \(4,\)"):
         run(COUNTS, observed=np.ones(4, bool))
+    with pytest.raises(ValueError, match="document 0 has words that are not observed"):
+        run(COUNTS, observed=np.zeros(5, bool))
+    with pytest.raises(ValueError, match="document 1 has words that are not observed"):
+        run(np.eye(5)[[0, 1]], observed=np.arange(5) != 1)
     with pytest.raises(ValueError, match="Hyper.epsilon must be in"):
         dwl_jax.infer(COUNTS, model, Hyper(epsilon=0.0), cfg=CFG)
 

@@ -31,6 +31,11 @@ def test_euclidean_is_scipys():
     np.testing.assert_allclose(metrics.euclidean(F, G), cdist(F, G), rtol=1e-10)
 
 
+def test_equal_rows_are_at_distance_zero():
+    F = RNG.normal(size=(40, 50)).astype(np.float32)
+    np.testing.assert_array_equal(np.diagonal(metrics.euclidean(F, F)), 0.0)
+
+
 def test_wasserstein_between_documents_nears_exact_transport_from_above():
     counts, _ = problems.counts(num_docs=6, num_words=8)
     docs = from_counts(counts, dtype=np.float64)
@@ -122,6 +127,8 @@ def test_recommendation_needs_a_truth_for_every_document():
         metrics.precision_recall_f1(np.zeros((2, 3), int), [{1}, set()], 1)
     with pytest.raises(ValueError, match="2 rankings for 1 documents"):
         metrics.precision_recall_f1(np.zeros((2, 3), int), [{1}], 1)
+    with pytest.raises(ValueError, match="top_n must be at least 1, got 0"):
+        metrics.precision_recall_f1(np.zeros((1, 3), int), [{1}], 0)
 
 
 def test_recommendation_ranks_targets_by_mean_distance_to_the_sources():
@@ -132,6 +139,13 @@ def test_recommendation_ranks_targets_by_mean_distance_to_the_sources():
     # Document 0: only word 0 is given (3 is not a source). 1 and 2: words 0 and 1 both,
     # so that every target is 5 from them on average, and the order of targets stays.
     np.testing.assert_array_equal(got, [[2, 4, 3], [4, 2, 3], [4, 2, 3]])
+
+
+def test_recommendation_needs_a_source_in_every_document():
+    docs = Documents(np.array([[0, 3], [3, 0]]), np.array([[0.5, 0.5], [1.0, 0.0]]))
+    sources, targets = np.array([True, True, False, False, False]), np.array([2, 3])
+    with pytest.raises(ValueError, match="document 1 has no source word"):
+        metrics.recommend(docs, jnp.eye(5, 2), sources, targets)
 
 
 def test_top_words_and_diversity():
@@ -153,6 +167,11 @@ def test_npmi_by_hand():
     np.testing.assert_allclose(three, [np.mean(want)], rtol=1e-12)
     same = metrics.npmi(np.array([[3, 3]]), docs, 4)  # in every document, always
     np.testing.assert_allclose(same, [1.0])
+
+
+def test_coherence_of_a_single_word_is_refused():
+    with pytest.raises(ValueError, match="at least two words"):
+        metrics.npmi(np.array([[1]]), from_counts(np.eye(3)), 3)
 
 
 def test_unused_places_of_a_support_are_no_occurrence_of_word_zero():
