@@ -92,7 +92,7 @@ def test_joint_gradient_of_theta_is_the_finite_difference_of_the_whole_loss(
 ):
     g = {"mlp": embedding.mlp(4)}.get(name) or getattr(embedding, name)
     features = None if name == "one_hot" else FEATURES
-    theta = g.init(jax.random.key(0), N, DIM, features)
+    theta = g.init(jax.random.key(0), N, DIM, features, dtype=jnp.float64)
     cfg = change(embedding=g, squared=squared, loss="kl")
     fn = jax.jit(lambda theta: loss(A, R, theta, cfg, features)[0])
     rng = np.random.default_rng(2)
@@ -169,8 +169,8 @@ def test_labels_choose_the_closest_topic_in_supervised_mode(closest):
 def test_embedding_step_dispatches_and_then_anchors(step, name):
     g = getattr(embedding, name)
     features = None if name == "one_hot" else FEATURES
-    theta = g.init(jax.random.key(1), N, DIM, features)
-    theta0 = g.init(jax.random.key(2), N, DIM, features)
+    theta = g.init(jax.random.key(1), N, DIM, features, dtype=jnp.float64)
+    theta0 = g.init(jax.random.key(2), N, DIM, features, dtype=jnp.float64)
     L = embedding.laplacian(jnp.asarray(np.random.default_rng(4).uniform(size=(N, N))))
     embed = lambda theta: g.apply(theta, features)
     cfg = change(embedding=g, step=step, optimizer_theta="sgd", inner_steps=3)
@@ -198,6 +198,16 @@ def test_embedding_step_holds_what_the_start_had(hold):
     chex.assert_trees_all_close(got, want, rtol=1e-10)
     spread = lambda X: float(jnp.sum((X - X.mean(axis=0, keepdims=True)) ** 2))
     np.testing.assert_allclose(spread(got), spread(theta0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("hold", ["none", "scale", "covariance"])
+def test_without_an_embedding_step_the_protection_acts_alone(hold):
+    theta0 = jnp.asarray(np.random.default_rng(5).normal(size=X.shape))
+    hyper, cfg = HYPER._replace(anchor=0.25), change(step="none", hold=hold)
+    got = objective.embedding_step(X, theta0, None, None, hyper, cfg)
+    want = 0.75 * X + 0.25 * theta0
+    want = want if hold == "none" else embedding.hold(want, theta0, hold)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_kernel_of_the_objective_is_that_of_the_distilled_scaled_distances():

@@ -235,6 +235,18 @@ def test_supervised_mode_gives_every_labelled_document_a_topic_of_its_label():
     )
 
 
+def test_hold_and_anchor_act_on_a_joint_step_without_an_embedding_step():
+    hyper, cfg = HYPER._replace(rate_joint=0.3), change(step="none", hold="scale")
+    state, _ = fit(hyper=hyper, cfg=cfg)
+    spread = lambda X: np.asarray(X).var(axis=0).sum()
+    np.testing.assert_allclose(
+        spread(state.params.theta), spread(state.theta_start), rtol=1e-9
+    )
+    assert np.abs(state.params.theta - state.theta_start).max() > 0.1
+    state, _ = fit(hyper=hyper._replace(anchor=1.0), cfg=cfg)
+    close(state.params.theta, state.theta_start)
+
+
 @pytest.mark.parametrize("name", ["linear", "mlp"])
 def test_maps_with_features_start_from_vectors_and_learn(name):
     g = embedding.linear if name == "linear" else embedding.mlp(6)
@@ -284,3 +296,11 @@ def test_documents_start_at_given_vectors_and_precision_follows_the_documents():
     big = train.init(KEY, 4000, 300, cfg=change(dim=50))
     for x in big.params:
         np.testing.assert_allclose([np.mean(x), np.std(x)], [0.0, 1.0], atol=0.05)
+
+
+def test_a_start_is_the_same_with_and_without_64_bit():
+    double = train.init(KEY, M, N, cfg=CFG)
+    with jax.enable_x64(False):
+        single = train.init(KEY, M, N, cfg=CFG)
+    assert {x.dtype for x in double.params} == {jnp.dtype("float32")}
+    chex.assert_trees_all_equal(double.params, single.params)
