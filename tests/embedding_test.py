@@ -27,7 +27,7 @@ def start(name, vectors=None):
     """A map, its features and a theta in float64."""
     g = MAPS[name]
     features = None if name == "one_hot" else FEATURES
-    theta = g.init(KEY, 6, 3, features, vectors)
+    theta = g.init(KEY, 6, 3, features, vectors, dtype=jnp.float64)
     return g, lambda theta: g.apply(theta, features), theta
 
 
