@@ -12,19 +12,30 @@ import numpy as np
 import problems
 import pytest
 
-from dwl_jax import barycenter, cost, kernel
+from dwl_jax import barycenter, cost, data, fit, kernel, presets
 
 NUM_WORDS, NUM_TOPICS, NUM_DOCS, NUM_ITERS = 81, 8, 3, 20
 NAMES = ("log_y", "topics", "weights", "cost", "embeddings")
+
+
+def trained():
+    """Embeddings and topic logits of a short run on the embedded admissions."""
+    docs = data.synthetic_admissions(600).documents()
+    cfg, hyper, _ = presets.default(num_epochs=12, batch_size=64, num_iters=3)
+    key = jax.random.key(0)
+    state, _ = fit(key, docs, hyper, cfg=cfg, num_epochs=12, num_words=NUM_WORDS)
+    return np.asarray(state.params.theta), np.asarray(state.params.R)
 
 
 @functools.cache
 def inputs(embeddings):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(NUM_WORDS, 50))
-    if embeddings == "trained":
-        X = problems.clustered(0, NUM_WORDS, 50)
     R = 2.0 * rng.normal(size=(NUM_TOPICS, NUM_WORDS))
+    if embeddings == "clustered":
+        X = problems.clustered(0, NUM_WORDS, 50)
+    if embeddings == "trained":
+        X, R = trained()
     lam = problems.simplex(rng, NUM_DOCS, NUM_TOPICS)
     # What float32 cannot hold is rounded first: both precisions get the same numbers.
     return tuple(x.astype(np.float32) for x in (X, R, lam))
@@ -53,7 +64,7 @@ def judged(embeddings, tau, epsilon):
     return value_and_gradients(*args, tau, epsilon, form="log")
 
 
-@pytest.mark.parametrize("embeddings", ["random", "trained"])
+@pytest.mark.parametrize("embeddings", ["random", "clustered", "trained"])
 @pytest.mark.parametrize("epsilon", [0.005, 0.01, 0.05, 0.5])
 @pytest.mark.parametrize("tau", [0.25, 0.5, 1.0])
 def test_both_precisions_are_the_float64_log_domain(tau, epsilon, embeddings):
