@@ -197,14 +197,18 @@ def test_real_file_paper_subset():
 
 @real_file
 def test_real_file_is_read_in_time_and_memory():
-    """In a process of its own: under 15 s and 1 GB, all codes."""
+    """In a process of its own: under 15 s and 1 GB, all codes.
+
+    Not by ru_maxrss: that of a child begins at what its parent, this test run, holds.
+    """
     program = (
-        "import resource, sys, time\n"
+        "import re, sys, time\n"
         "from dwl_jax import data\n"
         "start = time.perf_counter()\n"
         "data.read_nhds(sys.argv[1])\n"
-        "used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "sys.stdout.write(f'{time.perf_counter() - start} {used}')\n"
+        "seconds = time.perf_counter() - start\n"
+        "used = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]\n"
+        "sys.stdout.write(f'{seconds} {used}')\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", program, str(REAL)],
