@@ -177,8 +177,9 @@ def test_errors_name_the_flag_before_any_work(run_dir, cache, tmp_path, script):
 
 @pytest.mark.slow
 def test_flags_that_do_not_parse(cache, tmp_path):
-    for args in (["--mode=fish", f"--out={tmp_path}/r"], ["--nope"], []):
-        code, out, err = processes.finish(processes.start("train", *args, cache=cache))
+    wrong = (["--mode=fish", f"--out={tmp_path}/r"], ["--nope"], [])
+    started = [processes.start("train", *args, cache=cache) for args in wrong]
+    for code, out, err in map(processes.finish, started):
         assert code != 0
         assert out == ""
         assert "flag" in err.lower()
