@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

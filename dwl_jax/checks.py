@@ -150,7 +150,7 @@ def hyper(hyper: Hyper, cfg: Config, dtype: Any = np.float64) -> None:
             low = "(0" if name in positive else "[0"
             high = "1]" if name in ("tau", "anchor") else "inf)"
             raise ValueError(f"Hyper.{name} must be in {low}, {high}, got {x}.")
-        if x > fits.max or 0.0 < x < fits.tiny:
+        if x > float(fits.max) or 0.0 < x < float(fits.tiny):
             raise ValueError(f"Hyper.{name} = {x} does not fit {dtype}.")
 
 

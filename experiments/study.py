@@ -15,7 +15,7 @@ import numpy as np
 from absl import flags, logging
 
 import dwl_jax
-from dwl_jax import presets
+from dwl_jax import data, presets
 from experiments import baselines, cli, corpora, evaluate, protocol, tables
 
 MODES = ("scratch", "finetune", "died", "admission_type")
@@ -86,39 +86,67 @@ def parse(changes: list[str]) -> dict:
     return out
 
 
+def study(
+    corpus: data.Corpus,
+    out: str,
+    *,
+    splits: int,
+    part: str,
+    modes,
+    changes: dict,
+    num_steps: int,
+    learn_baselines: bool,
+) -> tables.Results:
+    """Results over the splits, written to `out` after each; goes on where it stopped."""
+    title = f"{corpus.num_docs:,} documents, random splits, {part} part"
+    note = (
+        f"{', '.join(modes)}; {num_steps} steps of inference; baselines learned: "
+        f"{learn_baselines}; changed: {changes or 'nothing'}"
+    )
+    results, path = tables.Results(title, notes=[note]), os.path.join(out, "study.json")
+    if os.path.exists(path):
+        results = tables.read(path)
+        if (results.title, results.notes) != (title, [note]):
+            raise ValueError(f"--out={out}: holds another study: {results.notes}")
+    for seed in range(results.num_trials, splits):
+        problem = protocol.problem(corpus, seed, part)
+        found = rows(problem, modes, changes, num_steps)
+        if learn_baselines:
+            found |= baselines.rows(problem)
+        results.add(found)
+        results.write(out, "study")
+        logging.info("split %d is done", seed)
+    return results
+
+
+def report(results: tables.Results) -> str:
+    """Markdown: all rows, and paired differences of DWL to what it should beat."""
+    text = results.markdown()
+    mine = [row for row in results.values if row.startswith("DWL")]
+    for against in AGAINST:
+        if against in results.values:
+            text += "\n" + results.differences(against, mine)
+    return text
+
+
 def main(argv):
     del argv
     FLAGS = flags.FLAGS
     changes = parse(FLAGS.change)
     presets.default(**changes)  # wrong settings are named before any work
-    corpus = corpora.load(corpora.Spec.from_flags())
-    path = os.path.join(FLAGS.out, "study.json")
-    title = f"{corpus.num_docs:,} documents, random splits, {FLAGS.part} part"
-    note = (
-        f"{', '.join(FLAGS.modes)}; {FLAGS.num_steps} steps of inference; baselines "
-        f"learned: {FLAGS.baselines}; changed: {changes or 'nothing'}"
+    results = study(
+        corpora.load(corpora.Spec.from_flags()),
+        FLAGS.out,
+        splits=FLAGS.splits,
+        part=FLAGS.part,
+        modes=FLAGS.modes,
+        changes=changes,
+        num_steps=FLAGS.num_steps,
+        learn_baselines=FLAGS.baselines,
     )
-    results = tables.Results(title, notes=[note])
-    if os.path.exists(path):
-        results = tables.read(path)
-        if (results.title, results.notes) != (title, [note]):
-            raise ValueError(f"--out={FLAGS.out}: holds another study: {results.notes}")
-    for seed in range(results.num_trials, FLAGS.splits):
-        problem = protocol.problem(corpus, seed, FLAGS.part)
-        found = rows(problem, FLAGS.modes, changes, FLAGS.num_steps)
-        if FLAGS.baselines:
-            found |= baselines.rows(problem)
-        results.add(found)
-        results.write(FLAGS.out, "study")
-        logging.info("split %d is done", seed)
-    whole = results
     if FLAGS.baseline_results:
-        whole = tables.merge(results, tables.read(FLAGS.baseline_results))
-    text = whole.markdown()
-    mine = [row for row in whole.values if row.startswith("DWL")]
-    for against in AGAINST:
-        if against in whole.values:
-            text += "\n" + whole.differences(against, mine)
+        results = tables.merge(results, tables.read(FLAGS.baseline_results))
+    text = report(results)
     with open(os.path.join(FLAGS.out, "study.md"), "w", encoding="utf-8") as handle:
         handle.write(text)
     print(text)

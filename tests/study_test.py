@@ -1,9 +1,8 @@
 """The study: settings from flags, and one end-to-end run that goes on where it was."""
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
+from dwl_jax import data
 from experiments import study, tables
 
 
@@ -14,40 +13,23 @@ def test_changes_are_numbers_words_and_truths():
         study.parse(["tau"])
 
 
-@pytest.fixture(name="settings", scope="module")
-def _settings():
-    if "modes" not in flags.FLAGS:
-        study.define_flags()
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS(["study", "--out=unused"])
-    small = {"num_topics": 2, "dim": 3, "num_iters": 2, "num_epochs": 1}
-    return {
-        "corpus": "synthetic",
-        "num_docs": 200,
-        "modes": ["scratch"],
-        "num_steps": 0,
-        "baselines": False,
-        "change": [f"{name}={value}" for name, value in small.items()],
-    }
-
-
 @pytest.mark.slow
-def test_a_study_goes_on_where_it_stopped_and_refuses_other_settings(
-    tmp_path, settings, capsys
-):
-    out = str(tmp_path / "study")
-    with flagsaver.flagsaver(out=out, splits=2, **settings):
-        study.main([])
-        two = tables.read(f"{out}/study.json").values
-    with flagsaver.flagsaver(out=out, splits=3, **settings):
-        study.main([])
-        three = tables.read(f"{out}/study.json").values
-    cell = "DWL scratch, distance", "rec/f1@3"
-    assert three[cell[0]][cell[1]][:2] == two[cell[0]][cell[1]]
-    assert len(three[cell[0]][cell[1]]) == 3
-    assert "DWL scratch, Wasserstein" in capsys.readouterr().out
-    with (
-        flagsaver.flagsaver(out=out, splits=3, **(settings | {"modes": ["died"]})),
-        pytest.raises(ValueError, match="holds another study"),
-    ):
-        study.main([])
+def test_a_study_goes_on_where_it_stopped_and_refuses_other_settings(tmp_path):
+    settings = {
+        "part": "test",
+        "modes": ["scratch"],
+        "changes": {"num_topics": 2, "dim": 3, "num_iters": 2, "num_epochs": 1},
+        "num_steps": 0,
+        "learn_baselines": False,
+    }
+    corpus, out = data.synthetic_admissions(200), str(tmp_path)
+    two = study.study(corpus, out, splits=2, **settings)
+    three = study.study(corpus, out, splits=3, **settings)
+    row, cell = "DWL scratch, distance", "rec/f1@3"
+    assert three.values[row][cell][:2] == two.values[row][cell]
+    assert len(three.values[row][cell]) == 3
+    assert tables.read(f"{out}/study.json").values == three.values
+    assert "DWL scratch, Wasserstein" in study.report(three)
+    settings["modes"] = ["died"]
+    with pytest.raises(ValueError, match="holds another study"):
+        study.study(corpus, out, splits=3, **settings)
