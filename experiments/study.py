@@ -97,7 +97,7 @@ def study(
     num_steps: int,
     learn_baselines: bool,
 ) -> tables.Results:
-    """Results over the splits, written to `out` after each; goes on where it stopped."""
+    """Results over the splits, written to `out` after each; resumes what is there."""
     title = f"{corpus.num_docs:,} documents, random splits, {part} part"
     note = (
         f"{', '.join(modes)}; {num_steps} steps of inference; baselines learned: "
