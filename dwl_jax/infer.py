@@ -40,6 +40,8 @@ def infer(
     Deterministic, and independent from document to document. There are two starts,
     uniform weights and the one topic that reconstructs a document best, because the
     loss has more than one minimum; the best of all steps is given back, not the last.
+    A training document gets its own loss back or a better one; with `cfg.debias` the
+    loss has more minima and a few documents may end in a worse one.
 
     Args:
       docs: Documents over the model's words, or counts [M, N].
