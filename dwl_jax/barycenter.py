@@ -74,25 +74,27 @@ def barycenter(
         raise ValueError(f"num_iters must be at least 1, got {num_iters}.")
     if memory not in ("store", "recompute"):
         raise ValueError(f"memory must be store or recompute, got {memory!r}.")
-    if log_scal is None:
-        log_scal = jnp.zeros((*batch, rows, N), log_B.dtype)
-    else:
+    lam, h = lam.reshape(-1, K), None
+    if log_scal is not None:
+        if log_scal.shape != (*batch, rows, N):
+            raise ValueError(
+                f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}."
+            )
         kernel = kernel_lib.admit(kernel, log_scal)
-    if log_scal.shape != (*batch, rows, N):
-        raise ValueError(f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}.")
-
-    lam, h = lam.reshape(-1, K), log_scal.reshape(-1, rows, N)
+        h = log_scal.reshape(-1, rows, N)
     if memory == "recompute":
-        segment = jax.checkpoint(_solve, static_argnums=(4,))
+        segment = jax.checkpoint(_solve, static_argnums=(4, 5))
         length = math.isqrt(num_iters)
         inner, rest = divmod(num_iters - length, length)
-        advance = lambda h, _: (segment(log_B, lam, kernel, h, length)[1], None)
+        advance = lambda h, _: (segment(log_B, lam, kernel, h, rows, length)[1], None)
         if rest:
-            h = segment(log_B, lam, kernel, h, rest)[1]
+            h = segment(log_B, lam, kernel, h, rows, rest)[1]
+        elif h is None:
+            h = jnp.zeros((len(lam), rows, N), log_B.dtype)
         h, _ = jax.lax.scan(advance, h, length=inner)
-        log_y, h, error = segment(log_B, lam, kernel, h, length)
+        log_y, h, error = segment(log_B, lam, kernel, h, rows, length)
     else:
-        log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
+        log_y, h, error = _solve(log_B, lam, kernel, h, rows, num_iters)
     return Barycenter(
         log_y.reshape(*batch, N),
         h.reshape(*batch, rows, N),
@@ -101,23 +103,20 @@ def barycenter(
 
 
 class _Trace(NamedTuple):
-    """What the gradient needs of iterations 1 to L; masses.
+    """What the gradient needs of an iteration, or of L of them; masses."""
 
-    Row 0 of phi and y stands for the first scalings, so that scal^l = y^l / phi^l.
-    """
-
-    phi: Array  # [L + 1, N, K (+ 1), s]; 1 / d for the row of debiasing
-    y: Array  # [L + 1, N, s]
-    u: Array  # [L, N, K (+ 1), s]
-    aux: tuple  # [L, ...] what the kernel wants to see again of its two products
+    phi: Array  # [(L,) N, K (+ 1), s]; y / d for the row of debiasing
+    y: Array  # [(L,) N, s]
+    u: Array  # [(L,) N, K (+ 1), s]
+    aux: tuple  # what the kernel wants to see again of its two products
 
 
 def _iterate(kernel, B, lam, scal):
-    """One pass of Algorithm 2's forward loop: new scalings, log_y, and for a trace."""
+    """One pass of Algorithm 2's forward loop: new scalings, log_y and the trace."""
     K = B.shape[1]
     u, aux_u = kernel.forward(scal)
     phi, aux_phi = kernel.forward(kernel_lib.ratio(kernel, B, u[:, :K]))
-    log_y = _sum_topics(kernel, lam * kernel_lib.leave(kernel, phi))
+    log_y = _log_mean(kernel, lam, phi)
     log_d = kernel_lib.leave(kernel, scal[:, K:])  # one row when debiased, else none
     log_y = log_y + jnp.sum(log_d, axis=1)
     log_u_d = kernel_lib.leave(kernel, u[:, K:])
@@ -126,14 +125,15 @@ def _iterate(kernel, B, lam, scal):
     phi = jnp.concatenate([phi, kernel_lib.enter(kernel, phi_d)], axis=1)
     y = kernel_lib.enter(kernel, log_y)
     new = kernel_lib.ratio(kernel, y[:, None, :], phi)
-    return new, log_y, (phi, y, u, (aux_u, aux_phi))
+    return new, log_y, _Trace(phi, y, u, (aux_u, aux_phi))
 
 
-def _sum_topics(kernel, x):
-    """Sum over [N, K, s] -> [N, s]; on logs that were just taken, as XLA likes best."""
-    if kernel.form != "plain" or x.shape[1] > 64:
-        return jnp.sum(x, axis=1)
-    return functools.reduce(jnp.add, (x[:, k] for k in range(x.shape[1])))
+def _log_mean(kernel, lam, phi):
+    """Sum of lam log phi over topics, [N, K, s] -> [N, s], as XLA likes it best."""
+    log_phi = kernel_lib.leave(kernel, phi)
+    if kernel.form != "plain" or lam.shape[1] > 64:
+        return jnp.sum(jnp.where(lam > 0.0, lam * log_phi, 0.0), axis=1)
+    return functools.reduce(jnp.add, jnp.unstack(lam * log_phi, axis=1))
 
 
 def _disagreement(kernel, lam, scal, new, y):
@@ -144,83 +144,67 @@ def _disagreement(kernel, lam, scal, new, y):
     return jnp.sum(lam[0] * jnp.sum(y * jnp.abs(sides - 1.0), axis=0), axis=0)
 
 
-def _words_first(kernel, log_B, lam, *log_scal):
-    """The loop's own view of its inputs: kernel, B [N, K, 1], lam [1, K, s], scal."""
-    turned = (log_B.T[:, :, None], *(jnp.transpose(h, (2, 1, 0)) for h in log_scal))
-    masses = (kernel_lib.enter(kernel, x) for x in turned)
-    B, *scal = masses
-    return kernel_lib.words_first(kernel), B, lam.T[None], *scal
+def _words_first(kernel, log_B, lam, log_scal, rows):
+    """The loop's own view: kernel, B [N, K, 1], lam [1, K, s], scal [N, rows, s]."""
+    if log_scal is None:
+        log_scal = jnp.zeros((log_B.shape[1], rows, len(lam)), log_B.dtype)
+    else:
+        log_scal = log_scal.transpose(2, 1, 0)
+    B, scal = (kernel_lib.enter(kernel, x) for x in (log_B.T[:, :, None], log_scal))
+    return kernel_lib.words_first(kernel), B, lam.T[None], scal
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _solve(log_B, lam, kernel, log_scal, num_iters):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
     """`num_iters` iterations from given scalings: log_y, new scalings, error."""
 
     def run(kernel):
-        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal)
+        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
         step = lambda scal, _: (_iterate(kernel, B, w, scal)[0], None)
         scal, _ = jax.lax.scan(step, scal, length=num_iters - 1)
-        new, log_y, (_, y, *_) = _iterate(kernel, B, w, scal)
-        error = _disagreement(kernel, w, scal, new, y)
+        new, log_y, trace = _iterate(kernel, B, w, scal)
+        error = _disagreement(kernel, w, scal, new, trace.y)
         return log_y, kernel_lib.leave(kernel, new), error
 
-    log_y, log_scal, error = kernel_lib.resolve(kernel, run, plain=True)
-    return log_y.T, jnp.transpose(log_scal, (2, 1, 0)), error
+    log_y, h, error = kernel_lib.resolve(kernel, run, plain=True)
+    return log_y.T, h.transpose(2, 1, 0), error
 
 
-def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
+def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
     learn_cost = any(leaf.perturbed for leaf in jax.tree.leaves(kernel))
     log_B, lam, kernel, log_scal = jax.tree.map(
         lambda leaf: leaf.value, (log_B, lam, kernel, log_scal)
     )
 
     def run(kernel):
-        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal)
+        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
         step = functools.partial(_iterate, kernel, B, w)
-        one = kernel_lib.enter(kernel, jnp.zeros_like(scal))
-        trace = _room(jax.eval_shape(step, scal)[2], num_iters)
-        trace = trace._replace(
-            phi=trace.phi.at[0].set(kernel_lib.ratio(kernel, one, scal)),
-            y=trace.y.at[0].set(one[:, 0]),
-        )
+        _, log_y, trace = jax.eval_shape(step, scal)
+        # Two fills: of two equal arrays XLA would make one as a copy of the other.
+        room = lambda x, fill=0.0: jnp.full((num_iters, *x.shape), fill, x.dtype)
+        trace = jax.tree.map(room, trace)._replace(u=room(trace.u, 1.0))
 
         def body(l, carry):
             scal, _, trace = carry
-            new, log_y, (phi, y, u, aux) = step(scal)
+            new, log_y, row = step(scal)
             write = lambda rows, row: rows.at[l].set(row)
-            return (
-                new,
-                log_y,
-                _Trace(
-                    phi=trace.phi.at[l + 1].set(phi),
-                    y=trace.y.at[l + 1].set(y),
-                    u=write(trace.u, u),
-                    aux=jax.tree.map(write, trace.aux, aux),
-                ),
-            )
+            return new, log_y, jax.tree.map(write, trace, row)
 
-        start = (scal, one[:, 0], trace)
+        start = (scal, jnp.zeros(log_y.shape, log_y.dtype), trace)
         new, log_y, trace = jax.lax.fori_loop(0, num_iters, body, start)
-        last = kernel_lib.ratio(kernel, trace.y[-2][:, None, :], trace.phi[-2])
+        last = _scal_before(kernel, trace, num_iters - 1, scal)
         error = _disagreement(kernel, w, last, new, trace.y[-1])
         return log_y, kernel_lib.leave(kernel, new), error, trace
 
     log_y, h, error, trace = kernel_lib.resolve(kernel, run, plain=True)
-    residuals = (log_B, lam, kernel, trace, (jnp.zeros(()),) * learn_cost)
-    return (log_y.T, jnp.transpose(h, (2, 1, 0)), error), residuals
+    residuals = (log_B, lam, kernel, log_scal, trace, (jnp.zeros(()),) * learn_cost)
+    return (log_y.T, h.transpose(2, 1, 0), error), residuals
 
 
-def _room(one, num_iters):
-    """An empty trace for iterations that each leave `one`."""
-    phi, y, u, aux = one
-    # Two fills: of two equal arrays XLA would make one as a copy of the other.
-    room = lambda x, more, fill: jnp.full((num_iters + more, *x.shape), fill, x.dtype)
-    return _Trace(
-        phi=room(phi, 1, 1.0),
-        y=room(y, 1, 1.0),
-        u=room(u, 0, 0.0),
-        aux=jax.tree.map(lambda x: room(x, 0, 0.0), aux),
-    )
+def _scal_before(kernel, trace, l, start):
+    """The scalings that iteration l (from 0) found; row -1 is read, but not used."""
+    scal = kernel_lib.ratio(kernel, trace.y[l - 1][:, None, :], trace.phi[l - 1])
+    return jnp.where(l > 0, scal, start)
 
 
 class _Adjoint(NamedTuple):
@@ -232,9 +216,9 @@ class _Adjoint(NamedTuple):
     kernel: Any  # of log C, summed over iterations; None if nobody asked
 
 
-def _iterate_back(kernel, B, lam, adjoint, y_bar, phi, u, scal, aux):
+def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
     """One pass of Algorithm 2's backward loops, both at once."""
-    K = B.shape[1]
+    K, (phi, _, u, aux) = B.shape[1], trace
     h_bar, d_bar = adjoint.scal[:, :K], adjoint.scal[:, K:]
     y_bar = y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
     y_bar = y_bar[:, None, :]
@@ -258,36 +242,35 @@ def _iterate_back(kernel, B, lam, adjoint, y_bar, phi, u, scal, aux):
     )
 
 
-def _solve_bwd(num_iters, residuals, cotangents):
-    log_B, lam, kernel, trace, learn_cost = residuals
+def _solve_bwd(rows, num_iters, residuals, cotangents):
+    log_B, lam, kernel, log_scal, trace, learn_cost = residuals
+    shape = (log_B.shape[1], rows, len(lam))
     y_bar, scal_bar, _ = (  # the error carries no gradient
-        jnp.zeros(c.shape, c.dtype) if isinstance(c, SymbolicZero) else c
-        for c in cotangents
-    )
-    s, K = lam.shape
-    start = _Adjoint(
-        scal=jnp.transpose(scal_bar, (2, 1, 0)),
-        lam=jnp.zeros((K, s), lam.dtype),
-        log_B=jnp.zeros_like(log_B.T),
-        kernel=kernel.nothing() if learn_cost else None,
+        None if isinstance(c, SymbolicZero) else c.T for c in cotangents
     )
 
     def run(kernel):
-        kernel, B, w = _words_first(kernel, log_B, lam)
+        zeros = lambda *shape: jnp.zeros(shape, log_B.dtype)
+        begin = _Adjoint(
+            scal=zeros(*shape) if scal_bar is None else scal_bar,
+            lam=zeros(*lam.T.shape),
+            log_B=zeros(*log_B.T.shape),
+            kernel=kernel.nothing() if learn_cost else None,
+        )
+        kernel, B, w, start = _words_first(kernel, log_B, lam, log_scal, rows)
 
         def body(step, adjoint):
             l = num_iters - 1 - step
-            last = jnp.where(step == 0, y_bar.T, 0.0)
-            u, aux = jax.tree.map(lambda rows: rows[l], (trace.u, trace.aux))
-            scal = kernel_lib.ratio(kernel, trace.y[l][:, None, :], trace.phi[l])
-            return _iterate_back(
-                kernel, B, w, adjoint, last, trace.phi[l + 1], u, scal, aux
-            )
+            last = 0.0 if y_bar is None else jnp.where(step == 0, y_bar, 0.0)
+            scal = _scal_before(kernel, trace, l, start)
+            row = jax.tree.map(lambda rows: rows[l], trace)
+            return _iterate_back(kernel, B, w, adjoint, last, scal, row)
 
-        return jax.lax.fori_loop(0, num_iters, body, start)
+        end = jax.lax.fori_loop(0, num_iters, body, begin)
+        return end if log_scal is not None else end._replace(scal=None)
 
     end = kernel_lib.resolve(kernel, run, plain=True)
-    scal_bar = jnp.transpose(end.scal, (2, 1, 0))
+    scal_bar = None if log_scal is None else end.scal.T
     return end.log_B.T, end.lam.T, kernel.cotangent(end.kernel), scal_bar
 
 
