@@ -174,7 +174,7 @@ def step(
         energy=energy,
         error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
-        fast=k.fits if cfg.kernel == "auto" else jnp.asarray(cfg.kernel == "fast"),
+        fast=k.fits if cfg.kernel == "auto" else jnp.asarray(cfg.kernel != "log"),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
     )
