@@ -1,7 +1,7 @@
 """The kernel C = exp(-D^tau / epsilon), and how a Sinkhorn loop applies it.
 
 Every form of the kernel answers three questions over any further axes. Masses v are
-given as logs, or as they are in the `plain` form (`enter`, `leave` and `ratio`):
+given as logs, or as they are in the `plain` form (see `masses.py`):
 
 * `forward(v)`: u = C v, and what the form wants to see again afterwards;
 * `pull(w, u, v, aux)`: w pulled back through log u, the cotangent of log v;
@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dwl_jax import logdomain
+from dwl_jax import logdomain, masses
 
 Array = jax.Array
 Form = Literal["auto", "plain", "fast", "log"]
@@ -244,26 +244,6 @@ def words_first(kernel: Kernel) -> Kernel:
     return dataclasses.replace(kernel, axis=0)
 
 
-def enter(kernel: Kernel, log_v: Array) -> Array:
-    """Masses as a settled kernel takes them."""
-    return jnp.exp(log_v) if kernel.form == "plain" else log_v
-
-
-def leave(kernel: Kernel, v: Array) -> Array:
-    """Logs of what a settled kernel gives back."""
-    return jnp.log(v) if kernel.form == "plain" else v
-
-
-def number(kernel: Kernel, v: Array) -> Array:
-    """Masses that a settled kernel gives back, as numbers."""
-    return v if kernel.form == "plain" else jnp.exp(v)
-
-
-def ratio(kernel: Kernel, v: Array, u: Array) -> Array:
-    """Of masses as a settled kernel takes them."""
-    return v / u if kernel.form == "plain" else v - u
-
-
 @jax.custom_vjp
 def apply_log(kernel: Kernel, log_v: Array) -> Array:
     """log(C v) over the last axis of log_v, [..., N]; differentiable in both."""
@@ -272,8 +252,8 @@ def apply_log(kernel: Kernel, log_v: Array) -> Array:
 
 def _apply_log_fwd(kernel, log_v):
     def run(k):
-        u, aux = k.forward(enter(k, log_v))
-        return leave(k, u), aux
+        u, aux = k.forward(masses.enter(k, log_v))
+        return masses.leave(k, u), aux
 
     log_u, aux = resolve(kernel, run)
     return log_u, (kernel, log_u, log_v, aux)
@@ -283,7 +263,7 @@ def _apply_log_bwd(residuals, w):
     kernel, log_u, log_v, aux = residuals
 
     def run(k):
-        args = (w, enter(k, log_u), enter(k, log_v), aux)
+        args = (w, masses.enter(k, log_u), masses.enter(k, log_v), aux)
         return k.outer(*args), k.pull(*args)
 
     log_C_bar, log_v_bar = resolve(kernel, run)

@@ -14,6 +14,7 @@ from ott.geometry import geometry
 from ott.solvers import linear
 
 from dwl_jax import kernel as kernel_lib
+from dwl_jax import masses
 from dwl_jax.documents import Documents
 
 Array = jax.Array
@@ -134,7 +135,7 @@ def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Arra
 
     def run(kernel):
         g = _scalings(log_B[None, :, :], log_y, kernel, num_iters)
-        log_u, log_g = (kernel_lib.leave(kernel, x) for x in (kernel.forward(g)[0], g))
+        log_u, log_g = (masses.leave(kernel, x) for x in (kernel.forward(g)[0], g))
         log_f = -log_u  # relative to b: plan = b f C g
         on_words = y[:, None, :] > 0.0
         dual_y = jnp.where(on_words, log_g - log_y, 0.0)
@@ -147,11 +148,11 @@ def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Arra
 
 def _scalings(log_b, log_y, kernel, num_iters):
     """The document-side scalings g, as masses, after `num_iters` iterations."""
-    b, y = (kernel_lib.enter(kernel, x) for x in (log_b, log_y))
+    b, y = (masses.enter(kernel, x) for x in (log_b, log_y))
 
     def body(g, _):
-        f = kernel_lib.ratio(kernel, b, kernel.forward(g)[0])
-        return kernel_lib.ratio(kernel, y, kernel.forward(f)[0]), None
+        f = masses.ratio(kernel, b, kernel.forward(g)[0])
+        return masses.ratio(kernel, y, kernel.forward(f)[0]), None
 
     start = jnp.broadcast_to(y, jnp.broadcast_shapes(b.shape, y.shape))
     return jax.lax.scan(body, start, length=num_iters)[0]
