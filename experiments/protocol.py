@@ -55,7 +55,6 @@ __all__ = [
 
 Cells = dict[str, float]
 TOP_N = (1, 3, 5)
-_ROWS = 512  # inferred documents come in multiples of it
 _GRID = 1e-9  # distances nearer than this part of the largest are equal
 
 
@@ -224,7 +223,7 @@ def rank_by_naive_bayes(problem: Problem, smooth: float = 0.1) -> np.ndarray:
 def topic_weights(
     problem: Problem, model, hyper, *, cfg, num_steps: int = 100
 ) -> np.ndarray:
-    """Inferred weights as features, [M, K]; 0 for documents the problem does not use."""
+    """Inferred weights as features, [M, K]; 0 for documents that are not used."""
     used = np.concatenate([problem.train, problem.rows])
     counts = problem.corpus.counts[used].toarray()
     out = _infer(problem, counts, model, hyper, cfg=cfg, num_steps=num_steps)
@@ -236,13 +235,13 @@ def topic_weights(
 def _infer(problem: Problem, counts: np.ndarray, model, hyper, **settings):
     """Inference for rows of counts, as numpy; rows that are alike are inferred once.
 
-    Rows are filled up to a multiple of _ROWS and places to those of the corpus, so that
-    the trials of a corpus share what is compiled.
+    Rows are filled up to a round number and places to those of the corpus, so that the
+    trials of a corpus share what is compiled.
     """
     distinct, back = np.unique(counts, axis=0, return_inverse=True)
     docs = from_counts(distinct)
     places = problem.documents.words.shape[1] - docs.words.shape[1]
-    rows = -len(distinct) % _ROWS
+    rows = -len(distinct) % (1 << max(0, len(distinct).bit_length() - 4))
     fill = lambda x: np.pad(
         np.pad(x, ((0, 0), (0, places))), ((0, rows), (0, 0)), "edge"
     )
