@@ -11,7 +11,7 @@ and computes nothing twice; --parts chooses parts, the page shows all that are t
 
 import time
 
-from absl import flags, logging
+from absl import flags
 
 from experiments import cli, rundir
 from experiments.paper import (
@@ -39,14 +39,14 @@ def reproduce(run: run_lib.Run, parts: list[str]) -> str:
         wanted = getattr(PARTS[name], "DEPENDS", lambda run: made_for)(run)
         found = section.load(run, name)
         if found is not None and found.made_for == wanted:
-            logging.info("%s is there already", name)
+            run_lib.say(f"{name}: is there already")
             continue
-        logging.info("%s, part %d of %d", name, place + 1, len(parts))
+        run_lib.say(f"{name}: part {place + 1} of {len(parts)}")
         start = time.monotonic()
         found = PARTS[name].make(run)
         found.made_for = wanted
         found.save(run)
-        logging.info("%s took %.0f s", name, time.monotonic() - start)
+        run_lib.say(f"{name}: took {time.monotonic() - start:.0f} s")
     return report.write(run, list(PARTS))
 
 

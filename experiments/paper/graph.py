@@ -36,20 +36,25 @@ def knn_graph(X: np.ndarray, num_neighbors: int = NEIGHBOURS) -> nx.Graph:
     return graph
 
 
+def communities(graph: nx.Graph) -> list[set[int]]:
+    """Louvain communities, rather small ones; the same for the same graph."""
+    return nx.community.louvain_communities(graph, resolution=1.5, seed=0)
+
+
 def layout(graph: nx.Graph) -> np.ndarray:
-    """Places of the nodes in [0, 1]^2, near if joined; the same for the same graph."""
-    far = 1.6 * max(1, nx.number_connected_components(graph))
-    lengths = dict(nx.all_pairs_shortest_path_length(graph))
+    """Places of the nodes in [0, 1]^2, [N, 2]; communities are kept together."""
+    home = {n: i for i, group in enumerate(communities(graph)) for n in group}
+    length = lambda a, b, _: 1.0 if home[a] == home[b] else 2.2
+    paths = dict(nx.all_pairs_dijkstra_path_length(graph, weight=length))
+    longest = max(max(row.values()) for row in paths.values())
     nodes = list(graph)
-    longest = max(max(row.values()) for row in lengths.values())
-    distance = {
-        a: {b: lengths[a].get(b, longest + far) for b in nodes if b != a} for a in nodes
-    }
-    start = nx.circular_layout(graph)
-    place = nx.kamada_kawai_layout(graph, dist=distance, pos=start)
+    apart = {a: {b: paths[a].get(b, 0.8 * longest) for b in nodes} for a in nodes}
+    start = nx.circular_layout(sorted(nodes, key=home.get))
+    place = nx.kamada_kawai_layout(graph, dist=apart, pos=start)
     xy = np.array([place[n] for n in nodes])
-    xy -= xy.min(axis=0)
-    return xy / xy.max(axis=0)
+    xy = (xy - xy.min(axis=0)) / np.ptp(xy, axis=0)
+    rank = np.argsort(np.argsort(xy, axis=0), axis=0) / (len(nodes) - 1)
+    return 0.55 * xy + 0.45 * rank  # fills the plane where it would be empty
 
 
 def parts(graph: nx.Graph, kinds) -> list[list[int]]:
@@ -58,7 +63,6 @@ def parts(graph: nx.Graph, kinds) -> list[list[int]]:
     Among Louvain communities of 4 to 12 codes: those that keep most of their edges to
     themselves and mix diseases with procedures.
     """
-    found = nx.community.louvain_communities(graph, resolution=1.5, seed=0)
 
     def worth(group):
         inside = graph.subgraph(group).number_of_edges()
@@ -66,7 +70,7 @@ def parts(graph: nx.Graph, kinds) -> list[list[int]]:
         share = np.mean([kinds[n] == "procedure" for n in group])
         return inside / touching * (0.25 + share * (1 - share))
 
-    fit = [sorted(g) for g in found if 4 <= len(g) <= _LARGEST]
+    fit = [sorted(g) for g in communities(graph) if 4 <= len(g) <= _LARGEST]
     return sorted(fit, key=worth, reverse=True)[:NUM_PARTS]
 
 
@@ -89,13 +93,14 @@ def _draw(axis, graph, xy, kinds, nodes, *, size, faint=False):
 
 def _labels(axis, xy, nodes, text, **style):
     """Names beside nodes, moved until none covers another."""
-    made = [axis.text(*xy[n], text(n), zorder=3, **style) for n in nodes]
+    box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4}
+    made = [axis.text(*xy[n], text(n), zorder=3, bbox=box, **style) for n in nodes]
     adjustText.adjust_text(
         made,
         x=xy[nodes, 0],
         y=xy[nodes, 1],
         ax=axis,
-        expand=(1.08, 1.25),
+        expand=(1.1, 1.3),
         arrowprops={"arrowstyle": "-", "color": plots.GREY, "lw": 0.5},
     )
 
@@ -114,7 +119,7 @@ def full_figure(current: run.Run, graph, xy, saved, groups) -> str:
         axis.text(x0, y1 + 0.004, letter, color=plots.RED, weight="bold", size=11)
     degree = dict(graph.degree)
     named = sorted(nodes, key=lambda n: -degree[n])[:_MOST_LABELS]
-    _labels(axis, xy, named, lambda n: saved.vocab[n], size=7)
+    _labels(axis, xy, named, lambda n: saved.vocab[n], size=7.5)
     axis.legend(loc="lower left", fontsize=9)
     axis.set_axis_off()
     return plots.save(current, fig, "graph")
@@ -130,7 +135,7 @@ def parts_figure(current: run.Run, graph, saved, groups) -> str:
         for n in group:
             xy[n] = place[n]
         _draw(axis, graph, xy, saved.kinds, group, size=90)
-        axis.margins(0.28, 0.14)
+        axis.margins(0.36, 0.14)
 
         def name(n):
             label = plots.short(saved.descriptions[n], 46)

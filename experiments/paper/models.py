@@ -9,11 +9,10 @@ import shutil
 
 import jax
 import numpy as np
-from absl import logging
 
-from dwl_jax import io, presets, runner, train
+from dwl_jax import checkpoint, io, presets, runner, train
 from experiments import baselines, results
-from experiments.paper.run import Run, bar
+from experiments.paper.run import Progress, Run
 
 MODES = {"finetune": "DWL fine-tuned", "scratch": "DWL scratch"}
 
@@ -41,18 +40,20 @@ def _train(run: Run, mode: str, folder: str) -> None:
         vectors=vectors,
     )
     metrics = runner.Metrics(folder)
-    with bar(recipe.num_epochs, "epoch", f"{MODES[mode]}, the model shown") as progress:
-        report = results.reporter(metrics, progress)
+    checkpoints = os.path.join(folder, "checkpoints")
+    done = max(checkpoint.epochs(checkpoints), default=0)
+    text = f"{MODES[mode]}, the model shown"
+    with Progress(text, recipe.num_epochs, "epoch", done) as progress:
 
         def watch(epoch, info):
-            report(epoch, info)
-            logging.info("%s, epoch %d: loss %.4f", mode, epoch, info.loss.mean())
+            metrics(epoch, info)
+            progress.step(f"{mode}, epoch {epoch}: loss {info.loss.mean():.4f}")
 
         ended = runner.run(
             task,
             cfg=recipe.cfg,
             num_epochs=recipe.num_epochs,
-            folder=os.path.join(folder, "checkpoints"),
+            folder=checkpoints,
             resume=True,
             keep=1,
             watch=watch,

@@ -28,7 +28,7 @@ plt.rcParams.update(
         "axes.labelcolor": "#222222",
         "figure.dpi": 100,
         "savefig.dpi": 160,
-        "svg.fonttype": "none",
+        "svg.fonttype": "path",  # labels stay where they were put, whatever fonts
         "svg.hashsalt": "dwl_jax",
         "legend.frameon": False,
     }

@@ -8,9 +8,11 @@ the same directory: what is finished is not computed again.
 import dataclasses
 import functools
 import json
+import logging as std_logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -177,6 +179,7 @@ def open_run() -> Run:
         "epochs": recipe.num_epochs,
     }
     out = rundir.begin(out, note, versions(), resume=True)
+    log_to(os.path.join(out, "log.txt"))
     for folder in FOLDERS:
         os.makedirs(os.path.join(out, folder), exist_ok=True)
     return Run(
@@ -193,12 +196,48 @@ def open_run() -> Run:
     )
 
 
-def bar(total: int, unit: str, text: str) -> tqdm.tqdm:
-    """A progress bar with the remaining time, on stderr, also without a terminal."""
-    quiet = not sys.stderr.isatty()
-    return tqdm.tqdm(
-        total=total, unit=unit, desc=text, mininterval=10 if quiet else 0.2
-    )
+class Progress:
+    """Steps of long work: a bar on a terminal, a line with the time left in the log."""
+
+    def __init__(self, text: str, total: int, unit: str, done: int = 0):
+        self._bar = tqdm.tqdm(
+            total=total, initial=done, unit=unit, desc=text, disable=None
+        )
+        self._total, self._first, self._done = total, done, done
+        self._start = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._bar.close()
+
+    def step(self, text: str) -> None:
+        """One more is done."""
+        self._done += 1
+        self._bar.update()
+        speed = (time.monotonic() - self._start) / (self._done - self._first)
+        left = speed * (self._total - self._done)
+        left = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
+        place = f"{self._done} of {self._total}, {left} left"
+        logging.info("%s (%s)", text, place)
+
+
+def say(text: str) -> None:
+    """Tells the log, and a terminal whose log is hidden by progress bars."""
+    logging.info("%s", text)
+    if sys.stderr.isatty():
+        tqdm.tqdm.write(text, file=sys.stderr)
+
+
+def log_to(path: str) -> None:
+    """Everything logged also goes to a file; a terminal gets progress bars instead."""
+    handler = std_logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(std_logging.Formatter("%(asctime)s %(message)s"))
+    handler.addFilter(cli.QuietLibraries())
+    logging.get_absl_logger().addHandler(handler)
+    if sys.stderr.isatty():
+        logging.get_absl_handler().setLevel(std_logging.WARNING)
 
 
 def stoppable(work: Callable[[], int]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.paper.run import Run, write_json, write_text
 
-Cell = dict[str, Any]  # mean, half or low and high, paper, best, signed
+Cell = dict[str, Any]  # mean, half or low and high, paper, best, signed, digits
 
 
 def cell(mean: float, half: float | None = None, **more) -> Cell:
@@ -21,10 +21,11 @@ def difference(found) -> Cell:
     return cell(found.mean, None, best=found.excludes_zero and found.mean > 0, **out)
 
 
-def text(value: str | Cell, digits: int = 1) -> str:
+def text(value: str | Cell) -> str:
     """A cell in words: 33.8 ± 0.7, or +1.2 [+0.3, +2.1]."""
     if isinstance(value, str):
         return value
+    digits = value.get("digits", 1)
     if value.get("signed"):
         low, high = value["low"], value["high"]
         return f"{value['mean']:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
@@ -103,6 +104,7 @@ class Section:
     sheets: list[Sheet] = dataclasses.field(default_factory=list)
     figures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    findings: list[str] = dataclasses.field(default_factory=list)  # for the top
     skipped: str = ""  # why there is nothing
     made_for: dict = dataclasses.field(default_factory=dict)
 

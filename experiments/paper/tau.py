@@ -12,19 +12,18 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from absl import logging
 
 import dwl_jax
-from dwl_jax import metrics, train
+from dwl_jax import train
 from experiments import protocol
 from experiments.intervals import interval
-from experiments.paper import plots, run
+from experiments.paper import knn, plots, run
 from experiments.paper.section import Section, Sheet, cell
 
 NAME = "tau"
 TAUS = (0.25, 0.5, 0.75, 1.0)
 SEEDS = 3
-MOST_DOCS = 2_000  # training documents of the sweep
+MOST_DOCS = 1_500  # training documents of the sweep
 CURVES = {
     "loss": "reconstruction loss",
     "accuracy": "admission type, 5-NN on topic weights, %",
@@ -78,14 +77,10 @@ def measure(problem: protocol.Problem, labels, A, X) -> dict[str, float]:
     """
     known = np.flatnonzero(labels != "")
     lam = np.asarray(jax.nn.softmax(A, axis=-1))[known]
-    near = protocol.nearest(lam, lam, 6)
-    own = near == np.arange(len(lam))[:, None]
-    own[~own.any(axis=1), -1] = True  # twins came first: the last one goes instead
-    others = near[~own].reshape(len(lam), 5)
-    told = protocol.vote(labels[known][others])
+    near = knn.without_self(protocol.nearest(lam, lam, 6), np.arange(len(lam)))
     ranked = protocol.rank_by_embedding(problem, X)
     return {
-        "accuracy": 100 * metrics.accuracy(told, labels[known]),
+        "accuracy": 100 * knn.accuracy(labels[known], near, labels[known], 5),
         "f1": protocol.recommend_cells(problem, ranked)["rec/f1@3"],
     }
 
@@ -105,12 +100,14 @@ def curves(current: run.Run) -> dict[str, np.ndarray]:
     if labels is None:
         labels = next(iter(problem.train_corpus.labels.values()))
     path = current.path("parts", "tau.npz")
-    done, states = _restore(path, states)
+    before, states = _restore(path, states)
     # Embeddings and weights before the first epoch are no result; curves start after.
-    found = {name: done.get(name, np.zeros((0, len(TAUS) * SEEDS))) for name in CURVES}
-    with run.bar(recipe.num_epochs, "epoch", "τ and seeds at once") as progress:
-        progress.update(len(found["loss"]))
-        for number in range(len(found["loss"]), recipe.num_epochs):
+    found = {
+        name: before.get(name, np.zeros((0, len(TAUS) * SEEDS))) for name in CURVES
+    }
+    done, total = len(found["loss"]), recipe.num_epochs
+    with run.Progress("All τ and seeds", total, "epoch", done) as progress:
+        for number in range(done, total):
             states, info = epoch(states)
             measured = [
                 measure(problem, labels, A, X)
@@ -125,8 +122,7 @@ def curves(current: run.Run) -> dict[str, np.ndarray]:
                 new[name] = np.array([m[name] for m in measured])
             found = {name: np.vstack([found[name], new[name]]) for name in CURVES}
             _write(path, found, states)
-            progress.update()
-            logging.info("τ, epoch %d: loss %.4f", number, new["loss"].mean())
+            progress.step(f"all τ, epoch {number}: loss {new['loss'].mean():.4f}")
     shape = (recipe.num_epochs, len(TAUS), SEEDS)
     return {n: x.reshape(shape).transpose(1, 2, 0) for n, x in found.items()}
 
@@ -183,7 +179,8 @@ def make(current: run.Run) -> Section:
         line = [f"τ = {tau:g}"]
         for name in CURVES:
             last = interval(found[name][i, :, -1])
-            line.append(cell(last.mean, last.half))
+            digits = 3 if name == "loss" else 1
+            line.append(cell(last.mean, last.half, digits=digits))
         rows.append(line)
     head = ["", *CURVES.values()]
     table = Sheet("tau", "After the last epoch, mean ± 90 % interval", head, rows)

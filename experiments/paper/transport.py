@@ -5,7 +5,11 @@
 The admissions are synthetic, whatever the corpus: no patient's record is shown.
 """
 
+import textwrap
+
+import adjustText
 import matplotlib.pyplot as plt
+import networkx as nx
 import numpy as np
 import ot
 
@@ -34,11 +38,12 @@ def plan(D: np.ndarray, first: list[int], second: list[int]) -> np.ndarray:
 
 
 def choose(D: np.ndarray, found: list[list[int]]) -> tuple[list[int], list[int]]:
-    """The nearest two admissions of 5 to 7 codes that share no code."""
-    some = [words for words in found if 5 <= len(words) <= 7] or found
-    best, pair = np.inf, (some[0], some[-1])
-    for i, first in enumerate(some[:120]):
-        for second in some[:i]:
+    """The nearest two that share no code, one of 5 and one of 7 codes if there are."""
+    some = [words for words in found if len(words) == 5][:80] or found[:80]
+    more = [words for words in found if len(words) == 7][:80] or found[-80:]
+    best, pair = np.inf, (some[0], more[-1])
+    for first in some:
+        for second in more:
             if set(first) & set(second):
                 continue
             block = D[np.ix_(first, second)]
@@ -50,22 +55,25 @@ def choose(D: np.ndarray, found: list[list[int]]) -> tuple[list[int], list[int]]
     return pair
 
 
-def plane(X: np.ndarray, words: list[int]) -> np.ndarray:
-    """All embeddings on the two main axes of these words, [N, 2]."""
-    centre = X[words].mean(axis=0)
-    _, _, axes = np.linalg.svd(X[words] - centre, full_matrices=False)
-    return (X - centre) @ axes[:2].T
+def plane(D: np.ndarray, words: list[int]) -> dict[int, np.ndarray]:
+    """Places of words whose distances are near those of the embeddings."""
+    graph = nx.complete_graph(words)
+    apart = {a: {b: float(D[a, b]) for b in words} for a in words}
+    return nx.kamada_kawai_layout(graph, dist=apart)
 
 
-def figure(current: run.Run, saved: io.SavedModel, pair, T: np.ndarray) -> str:
+def figure(current: run.Run, saved: io.SavedModel, D, pair, T: np.ndarray) -> str:
     """The plan as a heat map, and as arrows between embeddings."""
     first, second = pair
     label = lambda n: f"{plots.short(saved.descriptions[n], 40)}  {saved.vocab[n]}"
     fig = plt.figure(figsize=(13, 5.6), layout="constrained")
-    heat, arrows = fig.subplots(1, 2, width_ratios=(1, 1.05))
+    left, right = fig.subfigures(1, 2, width_ratios=(1, 0.9))
+    heat, arrows = left.subplots(), right.subplots()
     heat.imshow(T, cmap="Blues", vmin=0, vmax=T.max() * 1.25, aspect="auto")
     for i, j in np.argwhere(T > 5e-4):
-        heat.text(j, i, f"{100 * T[i, j]:.0f}", ha="center", va="center", size=9)
+        dark = "white" if T[i, j] > 0.6 * T.max() else "black"
+        number = f"{100 * T[i, j]:.0f}"
+        heat.text(j, i, number, ha="center", va="center", size=9, color=dark)
     heat.set_xticks(range(len(second)), [label(n) for n in second])
     plt.setp(heat.get_xticklabels(), rotation=32, ha="right", rotation_mode="anchor")
     heat.set_yticks(range(len(first)), [label(n) for n in first])
@@ -80,16 +88,14 @@ def figure(current: run.Run, saved: io.SavedModel, pair, T: np.ndarray) -> str:
     for spine in heat.spines.values():
         spine.set_visible(False)
 
-    words = [*first, *second]
-    xy = plane(np.asarray(saved.model.X, np.float64), words)
+    xy = plane(D, [*first, *second])
     _arrows(arrows, saved, xy, first, second, T)
     return plots.save(current, fig, "transport")
 
 
 def _arrows(axis, saved, xy, first, second, T) -> None:
-    import adjustText
-
     words = [*first, *second]
+    points = np.array([xy[n] for n in words])
     for i, j in np.argwhere(T > 5e-4):
         axis.annotate(
             "",
@@ -106,19 +112,26 @@ def _arrows(axis, saved, xy, first, second, T) -> None:
         )
     for side, marker, name in ((first, "o", "from"), (second, "D", "to")):
         colours = [plots.colour(saved.kinds[n]) for n in side]
-        axis.scatter(*xy[side].T, s=70, c=colours, marker=marker, zorder=3, ec="white")
+        axis.scatter(
+            *np.array([xy[n] for n in side]).T,
+            s=70,
+            c=colours,
+            marker=marker,
+            zorder=3,
+            ec="white",
+        )
         axis.scatter([], [], s=60, c=plots.GREY, marker=marker, label=f"{name}")
     axis.scatter([], [], s=60, c=plots.BLUE, marker="s", label="disease")
     axis.scatter([], [], s=60, c=plots.ORANGE, marker="s", label="procedure")
     axis.margins(0.22, 0.14)
+    name = lambda n: textwrap.fill(plots.short(saved.descriptions[n], 44), 24)
     made = [
-        axis.text(*xy[n], plots.short(saved.descriptions[n], 30), size=8, zorder=4)
-        for n in words
+        axis.text(*xy[n], name(n), size=8, zorder=4, linespacing=0.95) for n in words
     ]
     adjustText.adjust_text(
         made,
-        x=xy[words, 0],
-        y=xy[words, 1],
+        x=points[:, 0],
+        y=points[:, 1],
         ax=axis,
         expand=(1.1, 1.4),
         arrowprops={"arrowstyle": "-", "color": plots.FAINT, "lw": 0.6},
@@ -144,15 +157,14 @@ def make(current: run.Run) -> Section:
     cost = float((T * D[np.ix_(*pair)]).sum())
     caption = (
         f"Exact plan; its cost is {cost:.2f} of the mean distance between codes. The "
-        "plane on the right is spanned by the two main axes of these codes: lengths of "
-        "arrows are shortened by it."
+        "places on the right keep the distances as well as a plane can."
     )
     return Section(
         NAME,
         "Figure 1 — transport between two admissions",
         "Two synthetic admissions that share no code and are near all the same: the "
         "nearest such pair among those drawn. Each code has the same mass.",
-        figures=[(figure(current, saved, pair, T), caption)],
+        figures=[(figure(current, saved, D, pair, T), caption)],
         notes=["Both admissions are drawn, not recorded. The explorer has more."],
     )
 

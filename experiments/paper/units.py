@@ -21,7 +21,7 @@ from absl import logging
 import dwl_jax
 from dwl_jax import data, presets
 from experiments import baselines, evaluate, protocol, study, tables
-from experiments.paper.run import Run, bar, cores, write_json
+from experiments.paper.run import Progress, Run, cores, write_json
 
 KINDS = {"trials": "trial", "splits": "split"}
 FROZEN = {"step": "none", "joint": False}  # topics alone are learned
@@ -85,12 +85,11 @@ def spread(
     file = lambda name: run.path("parts", f"{name}.json")
     missing = [name for name in names if not os.path.exists(file(name))]
     if missing:
-        with bar(len(names), text.split()[-1].rstrip("s"), text) as progress:
-            progress.update(len(names) - len(missing))
+        done = len(names) - len(missing)
+        with Progress(text, len(names), "unit", done) as progress:
             for name, found in _computed(run, missing, task, arguments):
                 write_json(file(name), found)
-                progress.update()
-                logging.info("%s is done", name)
+                progress.step(f"{name} is done")
     out = {}
     for name in names:
         with open(file(name), encoding="utf-8") as handle:
