@@ -28,7 +28,7 @@ from experiments.paper import (
 from experiments.paper import run as run_lib
 
 PARTS = {
-    part.NAME: part for part in (table1, table2, table3, graph, tau, transport, twitter)
+    part.NAME: part for part in (table1, table2, table3, transport, graph, tau, twitter)
 }
 
 

@@ -27,7 +27,7 @@
 
   // Places for names beside dots: the first of eight where no name is yet.
   function names(some, width, height) {
-    const taken = [];
+    const taken = some.map((n) => ({ x: words[n].x * width, y: -words[n].y * height, half: 4 }));
     const sides = [[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, 1], [1, -1], [-1, -1]];
     return some.map((n) => {
       const text = short(words[n].name, 26), half = text.length * 3.3;
@@ -86,17 +86,20 @@
     if (n >= 0) { choose(n); at("search").value = typed; }
   }
 
-  // Entropic plan in logs, nearly exact: equal masses on both sides, small epsilon.
+  // Equal masses on both sides; Sinkhorn in logs, with epsilon lowered until it is nearly exact.
   function plan(a, b) {
-    const eps = 0.01, cost = a.map((i) => b.map((j) => D[i][j] / 1000));
+    const cost = a.map((i) => b.map((j) => D[i][j] / 1000));
     const la = -Math.log(a.length), lb = -Math.log(b.length);
     const lse = (list) => { const top = Math.max(...list); return top + Math.log(list.reduce((s, v) => s + Math.exp(v - top), 0)); };
-    let f = a.map(() => 0), g = b.map(() => 0);
-    for (let step = 0; step < 1500; step++) {
-      f = a.map((_, i) => la - lse(b.map((_, j) => g[j] - cost[i][j] / eps)));
-      g = b.map((_, j) => lb - lse(a.map((_, i) => f[i] - cost[i][j] / eps)));
+    let f = a.map(() => 0), g = b.map(() => 0), eps = 0.3;
+    for (; ; eps /= 3) {
+      for (let step = 0; step < 200; step++) {
+        f = f.map((_, i) => eps * (la - lse(g.map((v, j) => (v - cost[i][j]) / eps))));
+        g = g.map((_, j) => eps * (lb - lse(f.map((v, i) => (v - cost[i][j]) / eps))));
+      }
+      if (eps < 0.002) break;
     }
-    const T = a.map((_, i) => b.map((_, j) => Math.exp(f[i] + g[j] - cost[i][j] / eps)));
+    const T = f.map((u, i) => g.map((v, j) => Math.exp((u + v - cost[i][j]) / eps)));
     return { T, cost: T.reduce((s, row, i) => s + row.reduce((r, t, j) => r + t * cost[i][j], 0), 0) };
   }
 
@@ -111,13 +114,13 @@
     }
     const { T, cost } = plan(a, b);
     at("plan-status").textContent = `Transport costs ${cost.toFixed(3)} of the mean distance between codes.`;
-    const text = T.map((row) => row.map((t) => (t > 0.004 ? `${Math.round(100 * t)} %` : "")));
-    Plotly.react("plan", [{ type: "heatmap", z: T, x: b.map((n) => short(label(n), 30)), y: a.map((n) => short(label(n), 30)), text, texttemplate: "%{text}", colorscale: "Blues", reversescale: false, showscale: false, xgap: 2, ygap: 2, hovertemplate: "%{y} → %{x}: %{z:.3f}<extra></extra>" }],
+    const text = T.map((row) => row.map((t) => (t >= 0.005 ? `${Math.round(100 * t)} %` : "")));
+    Plotly.react("plan", [{ type: "heatmap", z: T, x: b.map((n) => short(label(n), 30)), y: a.map((n) => short(label(n), 30)), text, texttemplate: "%{text}", colorscale: [[0, "#f4f8fc"], [1, "#0b5fa5"]], showscale: false, xgap: 2, ygap: 2, hovertemplate: "%{y} → %{x}: %{z:.3f}<extra></extra>" }],
       { margin: { l: 10, r: 10, t: 10, b: 10 }, font: { size: 11 }, xaxis: { automargin: true, tickangle: -38 }, yaxis: { automargin: true, autorange: "reversed" } }, plain);
     const both = [...new Set([...a, ...b])], box = at("arrows").getBoundingClientRect();
     const moves = [];
     T.forEach((row, i) => row.forEach((t, j) => {
-      if (t > 0.004 && a[i] !== b[j]) moves.push({ x: words[b[j]].x, y: words[b[j]].y, ax: words[a[i]].x, ay: words[a[i]].y, axref: "x", ayref: "y", showarrow: true, arrowhead: 3, arrowsize: 0.8, arrowwidth: 0.8 + 14 * t, arrowcolor: "#6b7480", opacity: 0.6, standoff: 6, startstandoff: 6, text: "" });
+      if (t >= 0.01 && a[i] !== b[j]) moves.push({ x: words[b[j]].x, y: words[b[j]].y, ax: words[a[i]].x, ay: words[a[i]].y, axref: "x", ayref: "y", showarrow: true, arrowhead: 3, arrowsize: 0.8, arrowwidth: 0.8 + 14 * t, arrowcolor: "#6b7480", opacity: 0.6, standoff: 6, startstandoff: 6, text: "" });
     }));
     Plotly.react("arrows", [dots(all, 6, 0.18), dots(both, 12, 1)],
       { ...bare, annotations: [...moves, ...names(both, box.width - 40, box.height - 40)], xaxis: { ...axes, range: [-0.06, 1.06] }, yaxis: { ...axes, range: [-0.04, 1.04] } }, plain);
