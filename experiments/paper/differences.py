@@ -8,7 +8,7 @@ import numpy as np
 from experiments import tables
 from experiments.paper import plots
 from experiments.paper.run import Run
-from experiments.paper.section import Sheet, difference
+from experiments.paper.section import Sheet, difference, text
 
 
 def best_row(results: tables.Results, cell: str, rows: Sequence[str]) -> str:
@@ -79,3 +79,14 @@ def figure(run: Run, found: Sheet, name: str) -> str:
     axes[0].set_yticks(range(len(rows)), [row[0] for row in rows])
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
     return plots.save(run, fig, name)
+
+
+def finding(found: Sheet, row: str, task: str) -> str:
+    """A row of the sheet in a sentence."""
+    line = next(r for r in found.rows[1:] if r[0] == row)
+    parts = []
+    for title, other, value in zip(
+        found.head[1:], found.rows[0][1:], line[1:], strict=True
+    ):
+        parts.append(f"{title} {text(value)} against {other}")
+    return f"{task}, {row}: " + "; ".join(parts) + "."

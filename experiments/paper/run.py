@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import jax
 import numpy as np
 import tqdm
 from absl import flags, logging
@@ -24,7 +25,7 @@ from dwl_jax.data.corpus import take
 from dwl_jax.versions import versions
 from experiments import cli, corpora, protocol, rundir, study
 
-FOLDERS = ("tables", "figures", "parts")
+FOLDERS = ("tables", "figures", "parts", "compiled")
 _MIN_DOCS = 120  # below it a split has too few labelled admissions for its tasks
 
 _OUT = flags.DEFINE_string(
@@ -152,48 +153,65 @@ def read_tweets(path: str | None) -> data.Corpus | None:
     return corpus
 
 
-def open_run() -> Run:
-    """The run of the flags; every error of input is met here, before any work."""
-    changes = study.parse(_CHANGE.value)
+def begin(
+    out: str,
+    spec: corpora.Spec,
+    *,
+    trials: int = 20,
+    splits: int = 10,
+    scale: float = 1.0,
+    jobs: int = 1,
+    steps: int = 40,
+    changes: dict | None = None,
+    twitter: str | None = None,
+) -> Run:
+    """A Run in a directory; every error of input is met here, before any work."""
+    changes = changes or {}
     recipe = presets.default(**changes)
-    spec = corpora.Spec.from_flags()
-    out = _OUT.value or os.path.join("runs", f"reproduce-{spec.corpus}")
-    cli.setup_jax()
     rundir.check(out, resume=True)
-    corpus = scaled(corpora.load(spec), _SCALE.value)
+    corpus = scaled(corpora.load(spec), scale)
     if not (corpus.is_kind("disease").any() and corpus.is_kind("procedure").any()):
         raise ValueError(
             f"--corpus={spec.corpus}: the paper's tables are of diseases and "
             "procedures, and this corpus has none. Tweets are given by --twitter."
         )
     protocol.problem(corpus, 0)  # names a task that has too few documents
-    tweets = read_tweets(_TWITTER.value)
+    tweets = read_tweets(twitter)
     note = {
         "what": "reproduction",
         "corpus": spec.to_json(),
         "corpus_sha256": corpora.digest(corpus),
-        "scale": _SCALE.value,
-        "infer_steps": _STEPS.value,
+        "scale": scale,
+        "infer_steps": steps,
         "config": settings.config_to_json(recipe.cfg),
         "hyper": settings.hyper_to_json(recipe.hyper),
         "epochs": recipe.num_epochs,
+        "x64": jax.config.jax_enable_x64,
     }
     out = rundir.begin(out, note, versions(), resume=True)
-    log_to(os.path.join(out, "log.txt"))
     for folder in FOLDERS:
         os.makedirs(os.path.join(out, folder), exist_ok=True)
-    return Run(
-        out=out,
-        spec=spec,
-        corpus=corpus,
-        tweets=tweets,
+    return Run(out, spec, corpus, tweets, trials, splits, scale, jobs, steps, changes)
+
+
+def open_run() -> Run:
+    """The Run of the flags, with a log and a place for what is compiled."""
+    spec, changes = corpora.Spec.from_flags(), study.parse(_CHANGE.value)
+    cli.setup_jax()
+    run = begin(
+        _OUT.value or os.path.join("runs", f"reproduce-{spec.corpus}"),
+        spec,
         trials=_TRIALS.value,
         splits=_SPLITS.value,
         scale=_SCALE.value,
         jobs=_JOBS.value or len(cores()),
         steps=_STEPS.value,
         changes=changes,
+        twitter=_TWITTER.value,
     )
+    log_to(run.path("log.txt"))
+    jax.config.update("jax_compilation_cache_dir", run.path("compiled", ""))
+    return run
 
 
 class Progress:

@@ -55,7 +55,8 @@ class Sheet:
             paper = value.get("paper")
             return out if paper is None else f"{out} ({paper})"
 
-        line = lambda cells: "| " + " | ".join(cells) + " |"
+        bars = lambda words: words.replace("|", "\\|")
+        line = lambda cells: "| " + " | ".join(map(bars, cells)) + " |"
         out = [f"**{self.title}**", "", line(self.head), "|---" * len(self.head) + "|"]
         for row in self.rows:
             if len(row) == 1:

@@ -37,7 +37,7 @@ def sheet(results) -> Sheet:
 
 
 def make(current: run.Run) -> Section:
-    trials, splits = (units.results(current, which) for which in ("trials", "splits"))
+    trials, splits = units.results(current)
     table = sheet(trials)
     table.notes = [
         f"Mean ± 90 % interval over {trials.num_trials} trials; the paper's number in "
@@ -66,6 +66,13 @@ def make(current: run.Run) -> Section:
         "This task tells embeddings apart; naive Bayes, which needs none, is the bar.",
         sheets=[table, paired, control],
         figures=[(name, caption)],
+        findings=[
+            differences.finding(sheet, row, "Recommendation")
+            for sheet, row in (
+                (paired, "DWL fine-tuned, distance"),
+                (control, "DWL fine-tuned, reconstruction"),
+            )
+        ],
     )
 
 

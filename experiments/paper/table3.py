@@ -9,7 +9,7 @@ import dwl_jax
 from dwl_jax import io, metrics
 from experiments import baselines, protocol
 from experiments.paper import models, run
-from experiments.paper.section import Section, Sheet, cell
+from experiments.paper.section import Section, Sheet, cell, text
 
 NAME = "table3"
 TOP = 3
@@ -58,29 +58,32 @@ def quality(problem: protocol.Problem, found: dict[str, np.ndarray]) -> Sheet:
 def make(current: run.Run) -> Section:
     problem = current.problem
     found = {
-        text: topics(models.load(current, mode)) for mode, text in models.MODES.items()
+        name: topics(models.load(current, mode)) for mode, name in models.MODES.items()
     }
     K = len(next(iter(found.values())))
     lda = baselines.lda(problem, num_topics=K).log_B
     sheets = [
         sheet(
             f"table3_{mode}" if place else NAME,
-            f"{'Table 3: ' if not place else ''}top codes of each topic, {text}",
-            found[text],
+            f"{'Table 3: ' if not place else ''}top codes of each topic, {name}",
+            found[name],
             problem.corpus,
         )
-        for place, (mode, text) in enumerate(models.MODES.items())
+        for place, (mode, name) in enumerate(models.MODES.items())
     ]
     sheets.append(
         sheet("table3_lda", "top codes of each topic, LDA", lda, problem.corpus)
     )
-    sheets.append(quality(problem, found | {"LDA": lda}))
+    judged = quality(problem, found | {"LDA": lda})
+    sheets.append(judged)
+    told = [f"{row[0]} {text(row[1])} and {text(row[2])}" for row in judged.rows[:3]]
     return Section(
         NAME,
         "Table 3 — what the topics are about",
         "The first codes of each topic with their names and their share of what the "
         "topic alone makes, beside LDA's. The explorer has bars for all of them.",
         sheets=sheets,
+        findings=[f"Topics, coherence and diversity × 100: {'; '.join(told)}."],
         notes=[
             "The paper's topics are numbered by chance too: kidney disease, valves, "
             "coronary disease, newborns and transfusion are among them. It misnames "

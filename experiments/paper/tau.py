@@ -18,7 +18,7 @@ from dwl_jax import train
 from experiments import protocol
 from experiments.intervals import interval
 from experiments.paper import knn, plots, run
-from experiments.paper.section import Section, Sheet, cell
+from experiments.paper.section import Section, Sheet, cell, text
 
 NAME = "tau"
 TAUS = (0.25, 0.5, 0.75, 1.0)
@@ -147,7 +147,7 @@ def _restore(path: str, states):
 def figure(current: run.Run, found: dict[str, np.ndarray]) -> str:
     """A panel for each curve; lines are means, bands the range over seeds."""
     fig, axes = plt.subplots(1, len(CURVES), figsize=(12, 3.6), layout="constrained")
-    for axis, (name, text) in zip(axes, CURVES.items(), strict=True):
+    for axis, (name, title) in zip(axes, CURVES.items(), strict=True):
         for tau, x, color, marker in zip(
             TAUS, found[name], plots.SEQUENCE, plots.MARKERS, strict=False
         ):
@@ -164,7 +164,7 @@ def figure(current: run.Run, found: dict[str, np.ndarray]) -> str:
                 ms=5,
                 label=f"τ = {tau:g}",
             )
-        axis.set_title(text, fontsize=9)
+        axis.set_title(title, fontsize=9)
         axis.set_xlabel("epoch")
         axis.grid(color="#e6e8eb")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -185,6 +185,8 @@ def make(current: run.Run) -> Section:
     head = ["", *CURVES.values()]
     table = Sheet("tau", "After the last epoch, mean ± 90 % interval", head, rows)
     name = figure(current, found)
+    order = np.argsort([row[2]["mean"] for row in rows])
+    best, worst = rows[order[-1]], rows[order[0]]
     squared = current.recipe("scratch").cfg.squared
     unit = "squared distances" if squared else "distances"
     return Section(
@@ -193,6 +195,11 @@ def make(current: run.Run) -> Section:
         "The ground cost is D^τ: small τ smooths the teacher's distances more. "
         f"{SEEDS} seeds for each τ, trained from scratch, all at once.",
         sheets=[table],
+        findings=[
+            f"Distillation: admission type is told best at {best[0]} "
+            f"({text(best[2])} %) and worst at {worst[0]} ({text(worst[2])} %) after "
+            "the last epoch, on training admissions."
+        ],
         figures=[(name, "Lines are means, bands the range over seeds.")],
         notes=[
             f"D holds {unit} divided by their mean here, so that τ acts at all; the "

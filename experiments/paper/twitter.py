@@ -19,7 +19,7 @@ from dwl_jax.data.corpus import take
 from dwl_jax.documents import Documents
 from experiments import corpora, protocol, tables
 from experiments.paper import knn, published, run, units
-from experiments.paper.section import Section, Sheet, cell, difference
+from experiments.paper.section import Section, Sheet, cell, difference, text
 
 NAME = "twitter"
 SPLITS = 5
@@ -181,12 +181,15 @@ def make(current: run.Run) -> Section:
     for row in units.spread(current, names, errors, arguments, "Tweets").values():
         found.add({name: {"error": value} for name, value in row.items()})
     found.write(current.path("tables", ""), "twitter_splits")
+    made = sheets(found)
+    told = "; ".join(f"{row[0]} {text(row[1])}" for row in made[0].rows)
     return Section(
         NAME,
         title,
         f"{corpus.num_docs:,} tweets are told negative, neutral or positive by their "
         "nearest neighbours. Most are neutral: always saying so is the first bar.",
-        sheets=sheets(found),
+        sheets=made,
+        findings=[f"Test error on tweets, %: {told}."],
         notes=[
             f"Embeddings are learned from the training tweets; DWL learns the {WORDS} "
             "most frequent words, the others keep the vectors it starts from.",

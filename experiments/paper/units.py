@@ -23,11 +23,8 @@ from dwl_jax import data, presets
 from experiments import baselines, evaluate, protocol, study, tables
 from experiments.paper.run import Progress, Run, cores, write_json
 
-KINDS = {"trials": "trial", "splits": "split"}
 FROZEN = {"step": "none", "joint": False}  # topics alone are learned
-MODELS = ("DWL scratch", "DWL fine-tuned", "Word2Vec input")
 std_logging.getLogger("gensim").setLevel(std_logging.ERROR)  # its hint about tags
-_EMBEDDINGS = ("Word2Vec input", "Word2Vec sum", "GloVe")
 
 
 def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
@@ -41,8 +38,8 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
         "Word2Vec sum": baselines.word2vec(problem, "sum", dim=dim),
         "GloVe": baselines.glove(problem, dim=dim),
     }
-    for name in _EMBEDDINGS:
-        out |= baselines.embedding_rows(name, problem, X[name])
+    for name, vectors in X.items():
+        out |= baselines.embedding_rows(name, problem, vectors)
     start = presets.starting_vectors(X["Word2Vec input"])
     for name, mode, vectors in (
         ("DWL scratch", "scratch", None),
@@ -111,7 +108,7 @@ def _computed(run: Run, names: list[str], task: Callable, arguments: Callable):
         jobs,
         mp_context=context,
         initializer=_begin,
-        initargs=(places, jax.config.jax_enable_x64),
+        initargs=(places, jax.config.jax_enable_x64, run.path("compiled", "")),
     )
     try:
         futures = {pool.submit(task, *arguments(name)): name for name in names}
@@ -125,13 +122,14 @@ def _computed(run: Run, names: list[str], task: Callable, arguments: Callable):
         raise
 
 
-def _begin(places, x64: bool) -> None:
+def _begin(places, x64: bool, compiled: str) -> None:
     """Of a process: a core of its own, quiet, and signals left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {places.get()})
     threadpoolctl.threadpool_limits(1)
     jax.config.update("jax_enable_x64", x64)
+    jax.config.update("jax_compilation_cache_dir", compiled)
     logging.set_verbosity(logging.ERROR)
 
 
@@ -140,23 +138,28 @@ def unit(corpus: data.Corpus, kind: str, number: int, changes: dict, steps: int)
     return rows(problem_of(corpus, kind, number), changes, steps)
 
 
-def results(run: Run, which: str) -> tables.Results:
-    """All rows over the trials or the splits; computes what is missing."""
-    kind = KINDS[which]
-    number = getattr(run, which)
-    names = [f"{kind}-{n:02d}" for n in range(number)]
+def results(run: Run) -> tuple[tables.Results, tables.Results]:
+    """All rows over the trials and over the splits; computes what is missing."""
+    names = {
+        kind: [f"{kind}-{n:02d}" for n in range(number)]
+        for kind, number in (("trial", run.trials), ("split", run.splits))
+    }
 
     def arguments(name):
-        place = int(name.rpartition("-")[2])
-        return run.corpus, kind, place, run.changes, run.steps
+        kind, _, place = name.partition("-")
+        return run.corpus, kind, int(place), run.changes, run.steps
 
-    found = spread(run, names, unit, arguments, f"Tables 1 and 2, {which}")
-    title = {
-        "trials": f"test part of split 0, {number} random 80 % of its training part",
-        "splits": f"test parts of {number} random 50/25/25 splits",
-    }[which]
-    out = tables.Results(f"{run.corpus.num_docs:,} admissions, {title}")
-    for name in names:
-        out.add(found[name])
-    out.write(run.path("tables", ""), which)
-    return out
+    both = names["trial"] + names["split"]
+    found = spread(run, both, unit, arguments, "Tables 1 and 2: trials and splits")
+    titles = {
+        "trial": f"test part of split 0, {run.trials} random 80 % of its training part",
+        "split": f"test parts of {run.splits} random 50/25/25 splits",
+    }
+    out = []
+    for kind, title in titles.items():
+        rows = tables.Results(f"{run.corpus.num_docs:,} admissions, {title}")
+        for name in names[kind]:
+            rows.add(found[name])
+        rows.write(run.path("tables", ""), f"{kind}s")
+        out.append(rows)
+    return tuple(out)
