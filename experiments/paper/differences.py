@@ -43,7 +43,7 @@ def sheet(
 
 
 def _best_text(results: tables.Results, row: str, cell: str) -> str:
-    return f"{row}: {results.interval(row, cell).mean:.1f}"
+    return f"{row} ({results.interval(row, cell).mean:.1f})"
 
 
 def figure(run: Run, found: Sheet, name: str) -> str:
@@ -52,7 +52,7 @@ def figure(run: Run, found: Sheet, name: str) -> str:
     fig, axes = plt.subplots(
         1,
         len(titles),
-        figsize=(2.6 + 2.15 * len(titles), 1.35 + 0.34 * len(rows)),
+        figsize=(11.2, 1.2 + 0.33 * len(rows)),
         sharey=True,
         layout="constrained",
     )
@@ -88,5 +88,5 @@ def finding(found: Sheet, row: str, task: str) -> str:
     for title, other, value in zip(
         found.head[1:], found.rows[0][1:], line[1:], strict=True
     ):
-        parts.append(f"{title} {text(value)} against {other}")
+        parts.append(f"{title} {text(value)} to {other}")
     return f"{task}, {row}: " + "; ".join(parts) + "."

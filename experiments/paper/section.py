@@ -12,25 +12,29 @@ Cell = dict[str, Any]  # mean, half or low and high, paper, best, signed, digits
 
 def cell(mean: float, half: float | None = None, **more) -> Cell:
     """A number for a table, with half of its interval."""
-    return {"mean": mean, "half": half} | more
+    return {"mean": float(mean), "half": half} | more
 
 
 def difference(found) -> Cell:
     """An Interval of a paired difference."""
-    out = {"low": found.low, "high": found.high, "signed": True}
-    return cell(found.mean, None, best=found.excludes_zero and found.mean > 0, **out)
+    better = bool(found.low > 0.0)
+    return cell(found.mean, low=float(found.low), high=float(found.high)) | {
+        "signed": True,
+        "best": better,
+    }
 
 
 def text(value: str | Cell) -> str:
-    """A cell in words: 33.8 ± 0.7, or +1.2 [+0.3, +2.1]."""
+    """A cell in words: 33.8 ± 0.7, or −1.2 [−2.1, −0.3]."""
     if isinstance(value, str):
         return value
     digits = value.get("digits", 1)
     if value.get("signed"):
-        low, high = value["low"], value["high"]
-        return f"{value['mean']:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        mean, low, high = value["mean"], value["low"], value["high"]
+        out = f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        return out.replace("-", "−")
     half = value.get("half")
-    out = f"{value['mean']:.{digits}f}"
+    out = f"{value['mean']:.{digits}f}".replace("-", "−")
     return out if half is None else f"{out} ± {half:.{digits}f}"
 
 

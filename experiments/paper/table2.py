@@ -25,7 +25,7 @@ def sheet(results) -> Sheet:
         rows.append([block])
         for name, how, row, paper in members:
             printed = dict(zip(published.RECOMMENDED, paper, strict=False))
-            line = [name, how]
+            line = [f"{name}, {how}" if how else name]
             for c in COLUMNS:
                 found = results.interval(row, c)
                 half = found.half if found.n > 1 and found.sd > 1e-9 else None
@@ -33,7 +33,7 @@ def sheet(results) -> Sheet:
                 line.append(cell(found.mean, half, paper=printed.get(c), best=strong))
             rows.append(line)
     title = "Table 2: precision, recall and F1 of recommended procedures, %"
-    return Sheet(NAME, title, ["method", "", *COLUMNS.values()], rows)
+    return Sheet(NAME, title, ["method", *COLUMNS.values()], rows)
 
 
 def make(current: run.Run) -> Section:

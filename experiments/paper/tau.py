@@ -6,6 +6,7 @@ All τ and all seeds are one vmapped function that is compiled once and called f
 epoch. After each epoch the state is written: a sweep that was stopped goes on.
 """
 
+import functools
 import os
 
 import jax
@@ -58,15 +59,16 @@ def sweep(problem: protocol.Problem, recipe, taus, seeds: int):
     states = stack([task.state for _ in taus for task in prepared])
     keys = jnp.stack([task.key for _ in taus for task in prepared])
     lanes = jnp.repeat(jnp.asarray(taus, jnp.float32), seeds)
-    hyper = prepared[0].hyper
-    axes = (0, 0, type(hyper)(**(dict.fromkeys(hyper._fields) | {"tau": 0})))
-    docs = prepared[0].docs
+    docs, hyper = prepared[0].docs, prepared[0].hyper._replace(tau=lanes)
+    return states, lambda states: _epoch(keys, states, docs, hyper, cfg=recipe.cfg)
 
-    def lane(key, state, hyper):
-        return dwl_jax.epoch(key, state, docs, hyper, cfg=recipe.cfg)
 
-    epoch = jax.jit(jax.vmap(lane, in_axes=axes))
-    return states, lambda states: epoch(keys, states, hyper._replace(tau=lanes))
+@functools.partial(jax.jit, static_argnames="cfg")
+def _epoch(keys, states, docs, hyper, *, cfg):
+    """One epoch of all lanes; τ alone differs in hyper."""
+    axes = type(hyper)(**(dict.fromkeys(hyper._fields) | {"tau": 0}))
+    lane = lambda key, state, hyper: dwl_jax.epoch(key, state, docs, hyper, cfg=cfg)
+    return jax.vmap(lane, in_axes=(0, 0, axes))(keys, states, hyper)
 
 
 def measure(problem: protocol.Problem, labels, A, X) -> dict[str, float]:
