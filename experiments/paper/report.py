@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import pathlib
-import sys
 
 import jinja2
 import plotly.offline
@@ -45,13 +44,15 @@ def page(run: Run, sections: list[section.Section], known: dict | None) -> str:
     env.filters["number"] = section.text
     env.globals["picture"] = lambda name: _picture(run, name)
     note = rundir.read(run.out)
+    if note["corpus"]["path"]:
+        note["corpus"]["path"] = os.path.basename(note["corpus"]["path"])
     read = lambda name: (_FOLDER / name).read_text(encoding="utf-8")
     return env.get_template("report.html").render(
         corpus=_NAMES.get(run.spec.corpus, "documents"),
         summary=run.corpus.summary(),
         scale=run.scale,
         drawn=run.spec.corpus == "synthetic",
-        command=_command(),
+        command=_command(run),
         sections=sections,
         topics=_topics(known) if known else [],
         known=_script_json(known) if known else "",
@@ -63,17 +64,17 @@ def page(run: Run, sections: list[section.Section], known: dict | None) -> str:
     )
 
 
-def _command() -> str:
-    """How the page was made, without the folders of whoever made it."""
-    names = ("path", "out", "twitter")
-
-    def bare(word):
-        flag, equals, value = word.partition("=")
-        if equals and flag.lstrip("-") in names:
-            return f"{flag}={os.path.basename(value.rstrip('/'))}"
-        return word
-
-    return " ".join(["python -m experiments.reproduce", *map(bare, sys.argv[1:])])
+def _command(run: Run) -> str:
+    """How to make the page again; folders of whoever made it are left out."""
+    words = ["python -m experiments.reproduce", f"--corpus={run.spec.corpus}"]
+    if run.spec.path:
+        words.append(f"--path={os.path.basename(run.spec.path.rstrip(os.sep))}")
+    words += [f"--trials={run.trials}", f"--splits={run.splits}"]
+    if run.scale < 1.0:
+        words.append(f"--scale={run.scale:g}")
+    words.append(f"--infer_steps={run.steps}")
+    words += [f"--change={name}={value}" for name, value in run.changes.items()]
+    return " ".join(words)
 
 
 def _picture(run: Run, name: str) -> str:

@@ -6,6 +6,7 @@ Every row of the paper, with controls; trials on training subsets as in the pape
 paired differences over random splits.
 """
 
+from experiments import evaluate
 from experiments.paper import differences, published, run, units
 from experiments.paper.section import Section, Sheet, cell
 
@@ -65,6 +66,7 @@ def make(current: run.Run) -> Section:
         f"Mean ± 90 % interval over {trials.num_trials} trials (random 80 % of the "
         "training part, one test part); the paper's number in brackets; the best of "
         "each block in bold.",
+        evaluate.sample_note(current.problem, trials),
         published.reason(current.spec.corpus),
     ]
     listed = [r.row for rows in published.TABLE1.values() for r in rows]
