@@ -17,11 +17,11 @@ import numpy as np
 import tqdm
 from absl import flags, logging
 
-from dwl_jax import checks, data, export, io, parallel, presets, runner, settings, types
+from dwl_jax import checks, data, parallel, presets, runner, settings, types
 from dwl_jax import train as train_lib
 from dwl_jax.data import Corpus
 from dwl_jax.versions import versions
-from experiments import cli, corpora, rundir
+from experiments import cli, corpora, results, rundir
 
 MODES = get_args(presets.Mode)
 
@@ -143,50 +143,6 @@ def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
     }
 
 
-def save(path: str, state, recipe, corpus: Corpus, note: dict) -> types.Model:
-    """Writes the model of a state."""
-    model = train_lib.model(state, recipe.cfg)
-    io.save_model(
-        path,
-        model,
-        cfg=recipe.cfg,
-        hyper=recipe.hyper,
-        vocab=corpus.vocab,
-        kinds=corpus.kinds,
-        descriptions=corpus.descriptions,
-        extra=note,
-    )
-    return model
-
-
-def write_results(out: str, state, recipe, corpus: Corpus, note: dict) -> None:
-    """The model and its exports."""
-    model = save(f"{out}/model", state, recipe, corpus, note)
-    words = {"kinds": corpus.kinds, "descriptions": corpus.descriptions}
-    export.write_word2vec(f"{out}/embeddings.txt", model.X, corpus.vocab)
-    export.write_topics(f"{out}/topics.csv", model.log_B, corpus.vocab, **words)
-    if _PROJECTOR.value:
-        export.write_projector(f"{out}/projector", model.X, corpus.vocab, **words)
-    if _PYLDAVIS.value:
-        lam = jax.nn.softmax(state.params.A, axis=-1)
-        export.write_pyldavis(f"{out}/pyldavis.json", model, lam, corpus)
-
-
-def reporter(metrics: runner.Metrics, bar: tqdm.tqdm):
-    """Called after each epoch: numbers to files, progress to stderr."""
-
-    def watch(epoch, info):
-        if not parallel.is_first():
-            return
-        metrics(epoch, info)
-        bar.update(epoch + 1 - bar.n)
-        bar.set_postfix(loss=f"{info.loss.mean():.4f}")
-        if bar.disable:  # no terminal: a line for each epoch
-            logging.info("epoch %d: loss %.4f", epoch, info.loss.mean())
-
-    return watch
-
-
 def main(argv):
     del argv
     check_flags()
@@ -233,12 +189,12 @@ def main(argv):
                 resume=_RESUME.value,
                 save_every=_SAVE_EVERY.value or 1,
                 keep=_KEEP.value,
-                watch=reporter(metrics, bar),
+                watch=results.reporter(metrics, bar),
                 stop=signals,
             )
         except checks.NonFiniteError as error:
             if first:
-                save(f"{out}/last_good", error.state, recipe, corpus, note)
+                results.save(f"{out}/last_good", error.state, recipe, corpus, note)
                 logging.error("the last good state is the model in %s/last_good.", out)
             raise
         finally:
@@ -248,7 +204,15 @@ def main(argv):
         logging.warning("stopped at epoch %d; --resume goes on.", ended.state.epoch)
         return 128 + (signals.received or 0)
     if first:
-        write_results(out, ended.state, recipe, corpus, note)
+        results.write(
+            out,
+            ended.state,
+            recipe,
+            corpus,
+            note,
+            projector=_PROJECTOR.value,
+            pyldavis=_PYLDAVIS.value,
+        )
         rundir.finish(out)
         print(out)
     return 0
