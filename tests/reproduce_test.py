@@ -133,7 +133,7 @@ def test_page_is_whole_has_no_address_and_no_record(done):
     for part in reproduce.PARTS:
         assert f'id="{part}"' in text
     assert "Left out: no tweets were given" in text
-    assert "python -m experiments.reproduce --corpus=synthetic --trials=2" in text
+    assert "python -m experiments.reproduce --corpus=synthetic --trials=" in text
     assert "NaN" not in own.split('id="known"')[1].split("</script>")[0]
 
 

@@ -62,7 +62,9 @@ def _train(run: Run, mode: str, folder: str) -> None:
     note = {"mode": mode, "epochs": recipe.num_epochs, "split_seed": 0}
     more = {"projector": True, "pyldavis": True}
     part = os.path.join(folder, "part")
+    shutil.rmtree(part, ignore_errors=True)  # of a run that was stopped here
     results.write(part, ended.state, recipe, corpus, note, **more)
     for name in sorted(os.listdir(part), key=lambda name: name == "model"):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
         os.replace(os.path.join(part, name), os.path.join(folder, name))
     shutil.rmtree(part)
