@@ -77,9 +77,11 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     cfg = Config(squared=True, start="documents")
     hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, rate_theta=0.6, prior=0.02)
     if mode == "finetune":
-        hyper = hyper._replace(epsilon=0.1, rate_A=0.5, prior=0.005, anchor=0.002)
+        hyper = hyper._replace(
+            epsilon=0.12, rate_A=0.5, rate_theta=0.7, prior=0.005, anchor=0.002
+        )
     elif mode == "supervised":
-        hyper = hyper._replace(label_weight=1.0)
+        hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
     found = _change(Preset(cfg, hyper, 20), changes)
     if "decay_epochs" in changes:
         return found
