@@ -188,6 +188,7 @@ def sweep(size: Size, log) -> dict:
     swept = len(traces)
     ready = jax.jit(run)
     one = lambda tau: ready(tau, *args)
+    jax.block_until_ready(one(taus[0]))
     found = best(
         {"together": together, "one by one": lambda: [one(tau) for tau in taus]},
         rounds=size.rounds,
