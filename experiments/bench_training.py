@@ -26,7 +26,7 @@ COLD_ITERS, WARM_ITERS = 50, 5  # of time to quality
 
 
 def corpus(size: Size):
-    """Synthetic admissions, cut to the words that are asked for."""
+    """Synthetic admissions, over the paper's 81 codes."""
     return data.synthetic_admissions(size.num_docs + size.num_queries, seed=size.seed)
 
 
