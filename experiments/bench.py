@@ -26,6 +26,7 @@ _SIZES = {
         ("num_docs", Size().num_docs, 1),
         ("num_queries", Size().num_queries, 1),
         ("rounds", Size().rounds, 1),
+        ("seconds", Size().seconds, 1),
         ("seed", Size().seed, 0),
     )
 }

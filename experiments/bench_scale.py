@@ -75,6 +75,7 @@ def inference(size: Size, log) -> dict:
         "topic weights": lambda: infer(docs, trained, preset.hyper, cfg=preset.cfg),
         "pooled features": lambda: pool(docs, trained.X),
     }
+    jax.block_until_ready([run() for run in runs.values()])
     found = best(runs, rounds=3, seconds=2.0 * size.seconds)
     rate = {name: docs.num_docs / took for name, took in found.items()}
     return {"seconds": found, "documents per second": rate}

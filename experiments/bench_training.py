@@ -26,7 +26,7 @@ COLD_ITERS, WARM_ITERS = 50, 5  # of time to quality
 
 
 def corpus(size: Size):
-    """Synthetic admissions, cut to the words that are asked for."""
+    """Synthetic admissions, over the paper's 81 codes."""
     return data.synthetic_admissions(size.num_docs + size.num_queries, seed=size.seed)
 
 
@@ -188,6 +188,7 @@ def sweep(size: Size, log) -> dict:
     swept = len(traces)
     ready = jax.jit(run)
     one = lambda tau: ready(tau, *args)
+    jax.block_until_ready(one(taus[0]))
     found = best(
         {"together": together, "one by one": lambda: [one(tau) for tau in taus]},
         rounds=size.rounds,
