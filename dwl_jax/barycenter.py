@@ -212,7 +212,7 @@ def _solve_bwd(num_iters, residuals, cotangents):
         y_bar=y_bar,
         lam_bar=jnp.zeros_like(lam),
         q_bar=jnp.zeros((*lam.shape, N), log_B.dtype),
-        kernel_bar=jnp.zeros((N, N), log_B.dtype) if learn_cost else None,
+        kernel_bar=kernel.nothing() if learn_cost else None,
     )
 
     def run(kernel):

@@ -87,6 +87,10 @@ class DenseKernel:
         diagonal = jnp.sum(flat(w * jnp.exp(log_v - log_u)), axis=0)
         return off + jnp.diag(diagonal)
 
+    def nothing(self) -> Array:
+        """What `outer` gives for no rows at all."""
+        return jnp.zeros_like(self.log_C)
+
     def cotangent(self, log_C_bar: Array) -> Any:
         """A gradient for `log_C` in the shape that a custom_vjp gives back."""
         none = dict.fromkeys(("off", "shift", "reach", "fits"))
