@@ -47,7 +47,8 @@ def barycenter(
     """Sinkhorn barycenters of K topics for documents that share a kernel (Alg. 2).
 
     Args:
-      log_B: log topic distributions, [K, N]; -inf where a topic has no mass.
+      log_B: log topic distributions, [K, N], or each document's own, [..., K, N]; -inf
+        where a topic has no mass.
       lam: topic weights on the simplex, [..., K].
       kernel: of the distilled cost D^tau, N words.
       num_iters: Sinkhorn iterations, the paper's L; static.
@@ -60,7 +61,7 @@ def barycenter(
       A Barycenter. Differentiable once, in reverse mode, with respect to log_B, lam,
       kernel and log_scal.
     """
-    K, N = log_B.shape
+    K, N = log_B.shape[-2:]
     batch, rows = lam.shape[:-1], K + debias
     if lam.shape[-1] != K:
         raise ValueError(f"lam has {lam.shape[-1]} weights for {K} topics.")
@@ -75,6 +76,9 @@ def barycenter(
     if log_scal.shape != (*batch, rows, N):
         raise ValueError(f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}.")
 
+    if log_B.ndim > 2 and log_B.shape[:-2] != batch:
+        raise ValueError(f"lam has batch {batch}, the topics {log_B.shape[:-2]}.")
+    log_B = log_B.reshape(-1, K, N)  # one for all documents, or one for each
     lam, h = lam.reshape(-1, K), log_scal.reshape(-1, rows, N)
     if memory == "recompute":
         segment = jax.checkpoint(_solve, static_argnums=(4,))
@@ -105,9 +109,9 @@ class _Trace(NamedTuple):
 
 def _iterate(kernel, log_B, lam, log_scal):
     """One pass of Algorithm 2's forward loop: new scalings, log_phi and the trace."""
-    K = log_B.shape[0]
+    K = log_B.shape[1]
     log_u, aux_u = kernel.forward(log_scal)
-    log_q = log_B[None] - log_u[:, :K]
+    log_q = log_B - log_u[:, :K]
     log_phi, aux_phi = kernel.forward(log_q)
     log_y = jnp.sum(lam[..., None] * log_phi, axis=1)
     log_d = log_scal[:, K:]  # one row when debiased, else none
@@ -151,7 +155,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
 
         h, traces = jax.lax.scan(step, log_scal, length=num_iters)
         last = jax.tree.map(lambda x: x[-1], traces)
-        log_phi = last.log_y[:, None, :] - h[:, : log_B.shape[0]]
+        log_phi = last.log_y[:, None, :] - h[:, : log_B.shape[1]]
         return h, _disagreement(lam, log_phi, last), traces
 
     h, error, traces = kernel_lib.resolve(kernel, run)
@@ -172,10 +176,10 @@ class _Adjoint(NamedTuple):
 
 def _iterate_back(kernel, log_B, lam, adjoint, trace):
     """One pass of Algorithm 2's backward loops, both at once."""
-    K = log_B.shape[0]
+    K = log_B.shape[1]
     h_bar, d_bar = adjoint.scal_bar[:, :K], adjoint.scal_bar[:, K:]
     log_phi = trace.log_y[:, None, :] - adjoint.log_scal[:, :K]
-    log_q = log_B[None] - trace.log_u[:, :K]
+    log_q = log_B - trace.log_u[:, :K]
     y_bar = adjoint.y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
     phi_bar = lam[..., None] * y_bar[:, None, :] - h_bar
     phi_args = (phi_bar, log_phi, log_q, trace.aux[1])
@@ -205,7 +209,7 @@ def _solve_bwd(num_iters, residuals, cotangents):
         jnp.zeros(c.shape, c.dtype) if isinstance(c, SymbolicZero) else c
         for c in cotangents
     )
-    K, N = log_B.shape
+    N = log_B.shape[2]
     start = _Adjoint(
         log_scal=log_scal,
         scal_bar=scal_bar,
@@ -220,7 +224,9 @@ def _solve_bwd(num_iters, residuals, cotangents):
         return jax.lax.scan(back, start, traces, reverse=True)[0]
 
     end = kernel_lib.resolve(kernel, run)
-    log_B_bar = jnp.sum(end.q_bar, axis=0)
+    log_B_bar = end.q_bar
+    if len(log_B) == 1:  # shared by all documents
+        log_B_bar = jnp.sum(log_B_bar, axis=0, keepdims=True)
     return log_B_bar, end.lam_bar, kernel.cotangent(end.kernel_bar), end.scal_bar
 
 

@@ -14,6 +14,7 @@ from dwl_jax.cost import Scale
 
 Array = jax.Array
 _ROWS = 256  # of a block
+_PROBES, _PROBE_WORDS = 8, 16  # document-like vectors that errors are measured with
 _SAMPLE = 1024  # words by which a unit is measured that has no closed form
 
 
@@ -94,3 +95,12 @@ def product(X: Array, V: Array, ground: Ground) -> tuple[Array, Array]:
         return C @ V, jax.lax.stop_gradient(reach)
 
     return map_rows(block, X)
+
+
+def probes(num_words: int, dtype) -> Array:
+    """Documents of a few words each, always the same, [N, probes]."""
+    number = min(_PROBE_WORDS, num_words)
+    draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
+    words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))
+    out = jnp.zeros((num_words, _PROBES), dtype)
+    return out.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from dwl_jax import blocks
 
 Array = jax.Array
-MAX_REACH = 40.0  # of cost / epsilon: what plain sums in float32 hold with room to spare
+MAX_REACH = 40.0  # of cost / epsilon: float32 holds plain sums with room to spare
+
 _PASSES = 3  # powers of C - I that a first basis takes
-_PROBES, _PROBE_WORDS = 8, 16  # document-like vectors that the error is measured with
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
 
 
@@ -119,7 +119,7 @@ def build(
     if basis.shape != (N, rank):
         raise ValueError(f"basis must be {(N, rank)}, got {basis.shape}.")
     basis = jax.lax.stop_gradient(basis)
-    probes = _probes(N, X.dtype)
+    probes = blocks.probes(N, X.dtype)
     both, reach = blocks.product(X, jnp.concatenate([basis, probes], axis=1), ground)
     image, exact = both[:, :rank], jax.lax.stop_gradient(both[:, rank:])
     S = basis.T @ jax.lax.stop_gradient(image)
@@ -144,15 +144,6 @@ def first_basis(X: Array, ground: blocks.Ground, rank: int) -> Array:
     for _ in range(_PASSES):
         Q = jnp.linalg.qr(blocks.product(X, Q, ground)[0])[0]
     return Q
-
-
-def _probes(num_words: int, dtype) -> Array:
-    """Documents of a few words each, always the same, [N, probes]."""
-    number = min(_PROBE_WORDS, num_words)
-    draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
-    words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))
-    probes = jnp.zeros((num_words, _PROBES), dtype)
-    return probes.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)
 
 
 def _along(x: Array, like: Array) -> Array:
