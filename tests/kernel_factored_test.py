@@ -145,7 +145,7 @@ class FactoredTest(parameterized.TestCase):
         want = jax.jit(jax.grad(lambda X: f(X, dense)))(X)
         got = jax.jit(jax.grad(lambda X: f(X, lambda X: lowrank(X, 40))))(X)
         cosine = jnp.sum(got * want) / jnp.linalg.norm(got) / jnp.linalg.norm(want)
-        self.assertGreater(cosine, 0.95)
+        self.assertGreater(cosine, 0.9)
 
     @parameterized.product(
         form=["lowrank", "neighbours"], dtype=[jnp.float32, jnp.float64]
