@@ -1,11 +1,15 @@
 """The Sinkhorn barycenter y_S(B, lambda; D^tau) and its gradient (Algorithm 2).
 
-The loop works on logs. With C the kernel and log_scal the paper's log beta_k:
+With C the kernel and scal_k the paper's beta_k:
 
-    log_u_k   = log C beta_k
-    log_phi_k = log C' (b_k / C beta_k)
-    log_y     = sum_k lambda_k log_phi_k
-    log_scal_k <- log_y - log_phi_k
+    u_k   = C scal_k
+    phi_k = C' (b_k / u_k)
+    y     = prod_k phi_k ^ lambda_k
+    scal_k <- y / phi_k
+
+Outside everything is a log. Inside the loop masses are what the kernel's form takes,
+numbers or logs, and words come first, [N, K, s]: documents, the longest axis, then run
+in whole vectors, and a kernel is applied by one matrix product.
 
 Its gradient is the paper's backward loop, run from the last iteration to the first, and
 right for every input at once: topics, weights, first scalings and the kernel.
@@ -71,26 +75,30 @@ def barycenter(
         raise ValueError(f"num_iters must be at least 1, got {num_iters}.")
     if memory not in ("store", "recompute"):
         raise ValueError(f"memory must be store or recompute, got {memory!r}.")
-    if log_scal is None:
-        log_scal = jnp.zeros((*batch, rows, N), log_B.dtype)
-    if log_scal.shape != (*batch, rows, N):
-        raise ValueError(f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}.")
-
     if log_B.ndim > 2 and log_B.shape[:-2] != batch:
         raise ValueError(f"lam has batch {batch}, the topics {log_B.shape[:-2]}.")
     log_B = log_B.reshape(-1, K, N)  # one for all documents, or one for each
-    lam, h = lam.reshape(-1, K), log_scal.reshape(-1, rows, N)
+    lam, h = lam.reshape(-1, K), None
+    if log_scal is not None:
+        if log_scal.shape != (*batch, rows, N):
+            raise ValueError(
+                f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}."
+            )
+        kernel = kernel_lib.admit(kernel, log_scal)
+        h = log_scal.reshape(-1, rows, N)
     if memory == "recompute":
-        segment = jax.checkpoint(_solve, static_argnums=(4,))
+        segment = jax.checkpoint(_solve, static_argnums=(4, 5))
         length = math.isqrt(num_iters)
         inner, rest = divmod(num_iters - length, length)
-        advance = lambda h, _: (segment(log_B, lam, kernel, h, length)[1], None)
+        advance = lambda h, _: (segment(log_B, lam, kernel, h, rows, length)[1], None)
         if rest:
-            h = segment(log_B, lam, kernel, h, rest)[1]
+            h = segment(log_B, lam, kernel, h, rows, rest)[1]
+        elif h is None:
+            h = jnp.zeros((len(lam), rows, N), log_B.dtype)
         h, _ = jax.lax.scan(advance, h, length=inner)
-        log_y, h, error = segment(log_B, lam, kernel, h, length)
+        log_y, h, error = segment(log_B, lam, kernel, h, rows, length)
     else:
-        log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
+        log_y, h, error = _solve(log_B, lam, kernel, h, rows, num_iters)
     return Barycenter(
         log_y.reshape(*batch, N),
         h.reshape(*batch, rows, N),
@@ -99,135 +107,180 @@ def barycenter(
 
 
 class _Trace(NamedTuple):
-    """What one iteration leaves for the gradient."""
+    """What the gradient needs of an iteration, or of L of them; masses."""
 
-    log_scal: Array  # [s, K (+ 1), N] as the iteration found them
-    log_u: Array  # [s, K (+ 1), N]
-    log_y: Array  # [s, N]
-    aux: tuple  # what the kernel wants to see again, for each of its two products
+    phi: Array  # [(L,) N, K (+ 1), s]; y / d for the row of debiasing
+    y: Array  # [(L,) N, s]
+    u: Array  # [(L,) N, K (+ 1), s]
+    aux: tuple  # what the kernel wants to see again of its two products
 
 
-def _iterate(kernel, log_B, lam, log_scal):
-    """One pass of Algorithm 2's forward loop: new scalings, log_phi and the trace."""
-    K = log_B.shape[1]
-    log_u, aux_u = kernel.forward(log_scal)
-    log_q = log_B - log_u[:, :K]
-    log_phi, aux_phi = kernel.forward(log_q)
-    log_y = jnp.sum(lam[..., None] * log_phi, axis=1)
-    log_d = log_scal[:, K:]  # one row when debiased, else none
+def _iterate(kernel, B, lam, scal):
+    """One pass of Algorithm 2's forward loop: new scalings, log_y and the trace."""
+    K = B.shape[1]
+    u, aux_u = kernel.forward(scal)
+    phi, aux_phi = kernel.forward(kernel_lib.ratio(kernel, B, u[:, :K]))
+    log_y = _log_mean(kernel, lam, phi)
+    log_d = kernel_lib.leave(kernel, scal[:, K:])  # one row when debiased, else none
     log_y = log_y + jnp.sum(log_d, axis=1)
-    new_d = 0.5 * (log_d + log_y[:, None, :] - log_u[:, K:])
-    new = jnp.concatenate([log_y[:, None, :] - log_phi, new_d], axis=1)
-    return new, log_phi, _Trace(log_scal, log_u, log_y, (aux_u, aux_phi))
+    log_u_d = kernel_lib.leave(kernel, u[:, K:])
+    # As if of a topic, so that y / phi is the new d, sqrt(d y / u).
+    phi_d = 0.5 * (log_y[:, None, :] - log_d + log_u_d)
+    phi = jnp.concatenate([phi, kernel_lib.enter(kernel, phi_d)], axis=1)
+    y = kernel_lib.enter(kernel, log_y)
+    new = kernel_lib.ratio(kernel, y[:, None, :], phi)
+    return new, log_y, _Trace(phi, y, u, (aux_u, aux_phi))
 
 
-def _disagreement(lam, log_phi, trace):
+def _log_mean(kernel, lam, phi):
+    """Sum of lam log phi over topics, [N, K, s] -> [N, s], as XLA likes it best."""
+    log_phi = kernel_lib.leave(kernel, phi)
+    if kernel.form != "plain" or lam.shape[1] > 64:
+        return jnp.sum(jnp.where(lam > 0.0, lam * log_phi, 0.0), axis=1)
+    return functools.reduce(jnp.add, jnp.unstack(lam * log_phi, axis=1))
+
+
+def _disagreement(kernel, lam, scal, new, y):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
-    K = log_phi.shape[-2]
-    sides = jnp.exp(trace.log_scal[:, :K] + log_phi)
-    gap = jnp.abs(sides - jnp.exp(trace.log_y)[:, None, :])
-    return jnp.sum(lam * jnp.sum(gap, axis=-1), axis=-1)
+    K = lam.shape[1]
+    sides = kernel_lib.ratio(kernel, scal[:, :K], new[:, :K])  # over y
+    y, sides = (kernel_lib.number(kernel, x) for x in (y[:, None, :], sides))
+    return jnp.sum(lam[0] * jnp.sum(y * jnp.abs(sides - 1.0), axis=0), axis=0)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _solve(log_B, lam, kernel, log_scal, num_iters):
+def _words_first(kernel, log_B, lam, log_scal, rows):
+    """As the loop has them: B [N, K, 1 or s], lam [1, K, s], scal [N, rows, s]."""
+    if log_scal is None:
+        log_scal = jnp.zeros((log_B.shape[2], rows, len(lam)), log_B.dtype)
+    else:
+        log_scal = log_scal.transpose(2, 1, 0)
+    B, scal = (kernel_lib.enter(kernel, x) for x in (log_B.T, log_scal))
+    return kernel_lib.words_first(kernel), B, lam.T[None], scal
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
     """`num_iters` iterations from given scalings: log_y, new scalings, error."""
 
     def run(kernel):
-        step = lambda h, _: (_iterate(kernel, log_B, lam, h)[0], None)
-        h, _ = jax.lax.scan(step, log_scal, length=num_iters - 1)
-        h, log_phi, trace = _iterate(kernel, log_B, lam, h)
-        return trace.log_y, h, _disagreement(lam, log_phi, trace)
+        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
+        step = lambda scal, _: (_iterate(kernel, B, w, scal)[0], None)
+        scal, _ = jax.lax.scan(step, scal, length=num_iters - 1)
+        new, log_y, trace = _iterate(kernel, B, w, scal)
+        error = _disagreement(kernel, w, scal, new, trace.y)
+        return log_y, kernel_lib.leave(kernel, new), error
 
-    return kernel_lib.resolve(kernel, run)
+    log_y, h, error = kernel_lib.resolve(kernel, run, plain=True)
+    return log_y.T, h.transpose(2, 1, 0), error
 
 
-def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
+def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
     learn_cost = any(leaf.perturbed for leaf in jax.tree.leaves(kernel))
     log_B, lam, kernel, log_scal = jax.tree.map(
         lambda leaf: leaf.value, (log_B, lam, kernel, log_scal)
     )
 
     def run(kernel):
-        def step(h, _):
-            new, _, trace = _iterate(kernel, log_B, lam, h)
-            return new, trace
+        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
+        step = functools.partial(_iterate, kernel, B, w)
+        _, log_y, trace = jax.eval_shape(step, scal)
+        # Two fills: of two equal arrays XLA would make one as a copy of the other.
+        room = lambda x, fill=0.0: jnp.full((num_iters, *x.shape), fill, x.dtype)
+        trace = jax.tree.map(room, trace)._replace(u=room(trace.u, 1.0))
 
-        h, traces = jax.lax.scan(step, log_scal, length=num_iters)
-        last = jax.tree.map(lambda x: x[-1], traces)
-        log_phi = last.log_y[:, None, :] - h[:, : log_B.shape[1]]
-        return h, _disagreement(lam, log_phi, last), traces
+        def body(l, carry):
+            scal, _, trace = carry
+            new, log_y, row = step(scal)
+            write = lambda rows, row: rows.at[l].set(row)
+            return new, log_y, jax.tree.map(write, trace, row)
 
-    h, error, traces = kernel_lib.resolve(kernel, run)
-    residuals = (log_B, lam, kernel, h, traces, (jnp.zeros(()),) * learn_cost)
-    return (traces.log_y[-1], h, error), residuals
+        start = (scal, jnp.zeros(log_y.shape, log_y.dtype), trace)
+        new, log_y, trace = jax.lax.fori_loop(0, num_iters, body, start)
+        last = _scal_before(kernel, trace, num_iters - 1, scal)
+        error = _disagreement(kernel, w, last, new, trace.y[-1])
+        return log_y, kernel_lib.leave(kernel, new), error, trace
+
+    log_y, h, error, trace = kernel_lib.resolve(kernel, run, plain=True)
+    residuals = (log_B, lam, kernel, log_scal, trace, (jnp.zeros(()),) * learn_cost)
+    return (log_y.T, h.transpose(2, 1, 0), error), residuals
+
+
+def _scal_before(kernel, trace, l, start):
+    """The scalings that iteration l (from 0) found; row -1 is read, but not used."""
+    scal = kernel_lib.ratio(kernel, trace.y[l - 1][:, None, :], trace.phi[l - 1])
+    return jnp.where(l > 0, scal, start)
 
 
 class _Adjoint(NamedTuple):
-    """What the backward loop carries: cotangents, and the scalings it came from."""
+    """Cotangents that the backward loop carries."""
 
-    log_scal: Array  # [s, K (+ 1), N] as the iteration left them
-    scal_bar: Array  # [s, K (+ 1), N]
-    y_bar: Array  # [s, N] from the caller: the last iteration's alone
-    lam_bar: Array  # [s, K] summed over iterations
-    q_bar: Array  # [s, K, N] summed over iterations: the cotangent of log_B
-    kernel_bar: Any  # of log C, summed over iterations; None if nobody asked
+    scal: Array  # [N, K (+ 1), s] of log_scal
+    lam: Array  # [K, s] summed over iterations
+    log_B: Array  # [N, K, 1 or s] summed over iterations
+    kernel: Any  # of log C, summed over iterations; None if nobody asked
 
 
-def _iterate_back(kernel, log_B, lam, adjoint, trace):
+def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
     """One pass of Algorithm 2's backward loops, both at once."""
-    K = log_B.shape[1]
-    h_bar, d_bar = adjoint.scal_bar[:, :K], adjoint.scal_bar[:, K:]
-    log_phi = trace.log_y[:, None, :] - adjoint.log_scal[:, :K]
-    log_q = log_B - trace.log_u[:, :K]
-    y_bar = adjoint.y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
-    phi_bar = lam[..., None] * y_bar[:, None, :] - h_bar
-    phi_args = (phi_bar, log_phi, log_q, trace.aux[1])
+    K, (phi, _, u, aux) = B.shape[1], trace
+    h_bar, d_bar = adjoint.scal[:, :K], adjoint.scal[:, K:]
+    y_bar = y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
+    y_bar = y_bar[:, None, :]
+    q = kernel_lib.ratio(kernel, B, u[:, :K])
+    phi_args = (lam * y_bar - h_bar, phi[:, :K], q, aux[1])
     q_bar = kernel.pull(*phi_args)
     u_bar = jnp.concatenate([-q_bar, -0.5 * d_bar], axis=1)
-    u_args = (u_bar, trace.log_u, trace.log_scal, trace.aux[0])
+    u_args = (u_bar, u, scal, aux[0])
     scal_bar = kernel.pull(*u_args)
-    if d_bar.shape[-2]:  # debiased: log_d also enters log_y and its own update as it is
-        scal_bar = scal_bar.at[:, K:].add(y_bar[:, None, :] + 0.5 * d_bar)
-    kernel_bar = adjoint.kernel_bar
+    if d_bar.shape[1]:  # debiased: log_d also enters log_y and its own update as it is
+        scal_bar = scal_bar.at[:, K:].add(y_bar + 0.5 * d_bar)
+    kernel_bar = adjoint.kernel
     if kernel_bar is not None:
         kernel_bar = kernel_bar + kernel.outer(*phi_args) + kernel.outer(*u_args)
+    log_phi = kernel_lib.leave(kernel, phi[:, :K])
     return _Adjoint(
-        log_scal=trace.log_scal,
-        scal_bar=scal_bar,
-        y_bar=jnp.zeros_like(y_bar),
-        lam_bar=adjoint.lam_bar + jnp.sum(log_phi * y_bar[:, None, :], axis=-1),
-        q_bar=adjoint.q_bar + q_bar,
-        kernel_bar=kernel_bar,
+        scal=scal_bar,
+        lam=adjoint.lam + jnp.sum(log_phi * y_bar, axis=0),
+        log_B=adjoint.log_B + _as_given(q_bar, B),
+        kernel=kernel_bar,
     )
 
 
-def _solve_bwd(num_iters, residuals, cotangents):
-    del num_iters
-    log_B, lam, kernel, log_scal, traces, learn_cost = residuals
+def _as_given(q_bar, B):
+    """Summed over documents, unless each has topics of its own."""
+    return jnp.sum(q_bar, axis=2, keepdims=True) if B.shape[2] == 1 else q_bar
+
+
+def _solve_bwd(rows, num_iters, residuals, cotangents):
+    log_B, lam, kernel, log_scal, trace, learn_cost = residuals
+    shape = (log_B.shape[2], rows, len(lam))
     y_bar, scal_bar, _ = (  # the error carries no gradient
-        jnp.zeros(c.shape, c.dtype) if isinstance(c, SymbolicZero) else c
-        for c in cotangents
-    )
-    N = log_B.shape[2]
-    start = _Adjoint(
-        log_scal=log_scal,
-        scal_bar=scal_bar,
-        y_bar=y_bar,
-        lam_bar=jnp.zeros_like(lam),
-        q_bar=jnp.zeros((*lam.shape, N), log_B.dtype),
-        kernel_bar=kernel.nothing() if learn_cost else None,
+        None if isinstance(c, SymbolicZero) else c.T for c in cotangents
     )
 
     def run(kernel):
-        back = lambda adj, trace: (_iterate_back(kernel, log_B, lam, adj, trace), None)
-        return jax.lax.scan(back, start, traces, reverse=True)[0]
+        zeros = lambda *shape: jnp.zeros(shape, log_B.dtype)
+        begin = _Adjoint(
+            scal=zeros(*shape) if scal_bar is None else scal_bar,
+            lam=zeros(*lam.T.shape),
+            log_B=zeros(*log_B.T.shape),
+            kernel=kernel.nothing() if learn_cost else None,
+        )
+        kernel, B, w, start = _words_first(kernel, log_B, lam, log_scal, rows)
 
-    end = kernel_lib.resolve(kernel, run)
-    log_B_bar = end.q_bar
-    if len(log_B) == 1:  # shared by all documents
-        log_B_bar = jnp.sum(log_B_bar, axis=0, keepdims=True)
-    return log_B_bar, end.lam_bar, kernel.cotangent(end.kernel_bar), end.scal_bar
+        def body(step, adjoint):
+            l = num_iters - 1 - step
+            last = 0.0 if y_bar is None else jnp.where(step == 0, y_bar, 0.0)
+            scal = _scal_before(kernel, trace, l, start)
+            row = jax.tree.map(lambda rows: rows[l], trace)
+            return _iterate_back(kernel, B, w, adjoint, last, scal, row)
+
+        end = jax.lax.fori_loop(0, num_iters, body, begin)
+        return end if log_scal is not None else end._replace(scal=None)
+
+    end = kernel_lib.resolve(kernel, run, plain=True)
+    scal_bar = None if log_scal is None else end.scal.T
+    return end.log_B.T, end.lam.T, kernel.cotangent(end.kernel), scal_bar
 
 
 _solve.defvjp(_solve_fwd, _solve_bwd, symbolic_zeros=True)

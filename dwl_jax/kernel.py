@@ -1,34 +1,40 @@
-"""The kernel C = exp(-D^tau / epsilon), and how a Sinkhorn loop applies it in logs.
+"""The kernel C = exp(-D^tau / epsilon), and how a Sinkhorn loop applies it.
 
-Every form of the kernel answers three questions, all in logs and over any leading axes:
+Every form of the kernel answers three questions over any further axes. Masses v are
+given as logs, or as they are in the `plain` form (`enter`, `leave` and `ratio`):
 
-* `forward(log_v)`: log(C v), and what the form wants to see again afterwards;
-* `pull(w, log_u, log_v, aux)`: w pulled back through that log, the cotangent of log_v;
-* `outer(w, log_u, log_v, aux)`: sum over the leading axes of
-  w exp(-log_u) (outer) exp(log_v), times C. This is the cotangent of log C when w is
-  the one of log_u, and the aggregate transport plan when w is the topic's mass.
+* `forward(v)`: u = C v, and what the form wants to see again afterwards;
+* `pull(w, u, v, aux)`: w pulled back through log u, the cotangent of log v;
+* `outer(w, u, v, aux)`: sum over the further axes of w / u (outer) v, times C. This is
+  the cotangent of log C when w is the one of log u, and the aggregate transport plan
+  when w is the topic's mass.
 
-`DenseKernel` is C as a matrix. Its fast form is exact where a plain float32 kernel
-underflows: C has a unit diagonal, which is handled in logs and never rounds, and the
-off-diagonal part is shifted by its smallest exponent before one matrix product. That
-holds while the spread of the off-diagonal D^tau / epsilon fits the float's exponent.
-The log domain holds always and costs an exponential per entry of C.
+`DenseKernel` is C as a matrix, in one of three forms.
+
+* `plain`: scalings and one matrix product. Exact while D^tau / epsilon is small.
+* `fast`: C has a unit diagonal, which is handled in logs and never rounds, and the
+  off-diagonal part is shifted by its smallest exponent before one matrix product. That
+  holds while the spread of the off-diagonal D^tau / epsilon fits the float's exponent.
+* `log`: holds always and costs an exponential per entry of C.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
-Form = Literal["auto", "fast", "log"]
+Form = Literal["auto", "plain", "fast", "log"]
 
 # exp underflows below -87.3 (float32) and -708.4 (float64). What remains above the
 # spread is the relative error that a lost term may have: e^-23 and e^-36.
 _MAX_SPREAD = {"float32": 64.0, "float64": 672.0}
+# With r the largest exponent, logs of scalings differ by at most 2 r from word to word:
+# masses between exp(-2 r) and exp(2 r) are held with room for N and for small topics.
+_MAX_REACH = {"float32": 32.0, "float64": 300.0}
 
 
 @jax.tree_util.register_dataclass
@@ -37,11 +43,13 @@ class DenseKernel:
     """C as a symmetric matrix with unit diagonal; gradients flow through `log_C`."""
 
     log_C: Array  # [N, N] -cost / epsilon
-    off: Array  # [N, N] exp(log_C + shift), zero diagonal
+    matrix: Array  # [N, N] exp(log_C + shift), zero diagonal; C itself when plain
     shift: Array  # [] smallest off-diagonal cost / epsilon
     reach: Array  # [] largest cost / epsilon
+    small: Array  # [] bool: the plain form is exact
     fits: Array  # [] bool: the fast form is exact
     form: Form = dataclasses.field(metadata={"static": True}, default="auto")
+    axis: Literal[0, -1] = dataclasses.field(metadata={"static": True}, default=-1)
 
     @property
     def num_words(self) -> int:
@@ -53,39 +61,52 @@ class DenseKernel:
         """Spread of the off-diagonal cost / epsilon: what the fast form must hold."""
         return self.reach - self.shift
 
-    def forward(self, log_v: Array) -> tuple[Array, Array]:
-        """log(C v) over the last axis, [..., N], and the maxima of log_v, [..., 1]."""
-        top = jnp.max(log_v, axis=-1, keepdims=True)
+    def settle(self, form: Form) -> "DenseKernel":
+        """This kernel in a given form."""
+        matrix = jnp.exp(self.log_C) if form == "plain" else self.matrix
+        return dataclasses.replace(self, form=form, matrix=matrix)
+
+    def forward(self, v: Array) -> tuple[Array, Array]:
+        """C v over the axis of the words, and the largest log of v."""
+        top = jnp.max(v, axis=self.axis, keepdims=True)
+        if self.form == "plain":
+            return self._product(v), jnp.zeros_like(top)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         if self.form == "log":
-            return _logsumexp_rows(self.log_C, log_v), top
-        off = jnp.exp(log_v - top) @ self.off
+            return self._in_rows(_logsumexp_rows, v), top
         base = top - self.shift
-        gap = log_v - base
-        small = jnp.exp(-jnp.abs(gap))
+        gap = v - base
+        # Both exponentials at once, and apart from the log: XLA is slow at log(exp).
+        off, small = jnp.exp(jnp.stack([v - top, -jnp.abs(gap)]))
+        off = self._product(off)
         total = jnp.where(gap > 0.0, 1.0 + off * small, small + off)
-        return jnp.maximum(log_v, base) + jnp.log(total), top
+        return jnp.maximum(v, base) + jnp.log(total), top
 
-    def pull(self, w: Array, log_u: Array, log_v: Array, top: Array) -> Array:
-        """exp(log_v) * C (w exp(-log_u)), [..., N]: no term of it exceeds its w."""
+    def pull(self, w: Array, u: Array, v: Array, top: Array) -> Array:
+        """The product v * C (w / u): no term of it exceeds its w."""
+        if self.form == "plain":
+            return v * self._product(w / u)
         if self.form == "log":
-            return _pull_rows(self.log_C, w, log_u, log_v)
-        # log_u >= top - reach, so that no exponent here is positive ...
+            return self._in_rows(_pull_rows, w, u, v)
+        # log u >= top - reach, so that no exponent here is positive ...
         lift = self.reach - top
-        off = (w * jnp.exp(-lift - log_u)) @ self.off
+        off = self._product(w * jnp.exp(-lift - u))
         # ... nor larger than reach - shift, the spread, here.
-        return w * jnp.exp(log_v - log_u) + off * jnp.exp(log_v + (lift - self.shift))
+        return w * jnp.exp(v - u) + off * jnp.exp(v + (lift - self.shift))
 
-    def outer(self, w: Array, log_u: Array, log_v: Array, top: Array) -> Array:
-        """Sum over leading axes of w exp(-log_u) (outer) exp(log_v), times C."""
-        flat = lambda x: jnp.broadcast_to(x, log_v.shape).reshape(-1, self.num_words)
+    def outer(self, w: Array, u: Array, v: Array, top: Array) -> Array:
+        """Sum over all axes but the words' of w / u (outer) v, times C."""
+        if self.form == "plain":
+            return self._outer(w / u, v) * self.matrix
         if self.form == "log":
-            return _outer_rows(self.log_C, flat(w), flat(log_u), flat(log_v))
-        left = flat(w * jnp.exp(top - self.reach - log_u))
-        right = flat(jnp.exp(log_v - top))
-        off = (left.T @ right) * (self.off * jnp.exp(self.reach - self.shift))
-        diagonal = jnp.sum(flat(w * jnp.exp(log_v - log_u)), axis=0)
-        return off + jnp.diag(diagonal)
+            flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
+            return _outer_rows(self.log_C, flat(w), flat(u), flat(v))
+        left = w * jnp.exp(top - self.reach - u)
+        off = self._outer(left, jnp.exp(v - top)) * (
+            self.matrix * jnp.exp(self.reach - self.shift)
+        )
+        others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
+        return off + jnp.diag(jnp.sum(w * jnp.exp(v - u), axis=others))
 
     def nothing(self) -> Array:
         """What `outer` gives for no rows at all."""
@@ -93,8 +114,21 @@ class DenseKernel:
 
     def cotangent(self, log_C_bar: Array) -> Any:
         """A gradient for `log_C` in the shape that a custom_vjp gives back."""
-        none = dict.fromkeys(("off", "shift", "reach", "fits"))
+        none = dict.fromkeys(("matrix", "shift", "reach", "small", "fits"))
         return dataclasses.replace(self, log_C=log_C_bar, **none)
+
+    def _product(self, v):
+        if self.axis == 0:
+            return jnp.tensordot(self.matrix, v, axes=1)
+        return v @ self.matrix
+
+    def _outer(self, left, right):
+        others = [i for i in range(right.ndim) if i != self.axis % right.ndim]
+        return jnp.tensordot(left, right, axes=(others, others))
+
+    def _in_rows(self, fn, *args):
+        args = (jnp.moveaxis(x, self.axis, -1) for x in args)
+        return jnp.moveaxis(fn(self.log_C, *args), -1, self.axis)
 
 
 Kernel = DenseKernel
@@ -106,14 +140,15 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     Args:
       cost: D^tau, symmetric with zero diagonal, [N, N].
       epsilon: entropic weight, positive; traced.
-      form: `fast` (one matrix product, exact while the spread of cost / epsilon fits
-        the float), `log` (always exact, slow), or `auto`: fast where exact, else log.
+      form: `plain` (one matrix product, exact while cost / epsilon is small), `fast`
+        (the same in logs, exact while its spread fits the float), `log` (always exact,
+        slow), or `auto`: the first of these that is exact.
 
     Returns:
       The kernel; differentiable with respect to cost and epsilon.
     """
-    if form not in ("auto", "fast", "log"):
-        raise ValueError(f"form must be auto, fast or log, got {form!r}.")
+    if form not in get_args(Form):
+        raise ValueError(f"form must be auto, plain, fast or log, got {form!r}.")
     if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
         raise ValueError(f"cost must be square, got {cost.shape}.")
     _check(cost, epsilon)
@@ -124,8 +159,9 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     shift = jnp.where(jnp.isfinite(shift), shift, 0.0)  # a single word
     reach = jnp.max(exponent)
     off = jnp.where(diagonal, 0.0, jnp.exp(shift - exponent))
+    small = _everywhere(reach <= _MAX_REACH[log_C.dtype.name])
     fits = _everywhere(reach - shift <= _MAX_SPREAD[log_C.dtype.name])
-    return DenseKernel(log_C, off, shift, reach, fits, form)
+    return DenseKernel(log_C, off, shift, reach, small, fits).settle(form)
 
 
 def _check(cost: Array, epsilon: Array | float) -> None:
@@ -141,33 +177,112 @@ def _check(cost: Array, epsilon: Array | float) -> None:
         raise ValueError("cost must be symmetric.")
 
 
-def resolve(kernel: Kernel, fn: Callable[[Kernel], Any]) -> Any:
+def resolve(kernel: Kernel, fn: Callable[[Kernel], Any], *, plain: bool = False) -> Any:
     """Calls `fn` with a kernel whose form is settled: `auto` becomes fast or log.
 
     One branch runs, under `jit` and under `vmap` (a batch of kernels of which one needs
     the log domain runs in the log domain).
+
+    Args:
+      kernel: any kernel.
+      fn: what to do with it.
+      plain: `auto` may also become plain, where the kernel is small.
     """
     if kernel.form != "auto":
         return fn(kernel)
-    settled = lambda form: lambda: fn(dataclasses.replace(kernel, form=form))
-    return jax.lax.cond(kernel.fits, settled("fast"), settled("log"))
+    settled = lambda form: lambda: fn(kernel.settle(form))
+    if not plain:
+        return jax.lax.cond(kernel.fits, settled("fast"), settled("log"))
+    place = jnp.where(kernel.small, 0, jnp.where(kernel.fits, 1, 2))
+    return jax.lax.switch(place, [settled(form) for form in ("plain", "fast", "log")])
+
+
+def admit(kernel: Kernel, log_v: Array) -> Kernel:
+    """The kernel, to be plain only if masses of this size fit beside it."""
+    if kernel.form != "auto":
+        return kernel
+    limit = _MAX_REACH[log_v.dtype.name]
+    small = kernel.small & _everywhere(jnp.max(jnp.abs(log_v)) <= limit)
+    return dataclasses.replace(kernel, small=small)
+
+
+class _Turned(NamedTuple):
+    """A kernel that knows the last axis alone, for masses [N, ...]."""
+
+    kernel: Any
+
+    @property
+    def form(self) -> str:
+        return self.kernel.form
+
+    def forward(self, v):
+        u, aux = self.kernel.forward(jnp.moveaxis(v, 0, -1))
+        return jnp.moveaxis(u, -1, 0), aux
+
+    def pull(self, *args):
+        return jnp.moveaxis(self.kernel.pull(*self._turn(args)), -1, 0)
+
+    def outer(self, *args):
+        return self.kernel.outer(*self._turn(args))
+
+    def nothing(self):
+        return self.kernel.nothing()
+
+    def _turn(self, args):
+        *masses, aux = args
+        return *(jnp.moveaxis(x, 0, -1) for x in masses), aux
+
+
+def words_first(kernel: Kernel) -> Kernel:
+    """A settled kernel for masses [N, ...]: the long axes run in whole vectors."""
+    if not hasattr(kernel, "axis"):
+        return _Turned(kernel)
+    return dataclasses.replace(kernel, axis=0)
+
+
+def enter(kernel: Kernel, log_v: Array) -> Array:
+    """Masses as a settled kernel takes them."""
+    return jnp.exp(log_v) if kernel.form == "plain" else log_v
+
+
+def leave(kernel: Kernel, v: Array) -> Array:
+    """Logs of what a settled kernel gives back."""
+    return jnp.log(v) if kernel.form == "plain" else v
+
+
+def number(kernel: Kernel, v: Array) -> Array:
+    """Masses that a settled kernel gives back, as numbers."""
+    return v if kernel.form == "plain" else jnp.exp(v)
+
+
+def ratio(kernel: Kernel, v: Array, u: Array) -> Array:
+    """Of masses as a settled kernel takes them."""
+    return v / u if kernel.form == "plain" else v - u
 
 
 @jax.custom_vjp
 def apply_log(kernel: Kernel, log_v: Array) -> Array:
     """log(C v) over the last axis of log_v, [..., N]; differentiable in both."""
-    return resolve(kernel, lambda k: k.forward(log_v)[0])
+    return _apply_log_fwd(kernel, log_v)[0]
 
 
 def _apply_log_fwd(kernel, log_v):
-    log_u, top = resolve(kernel, lambda k: k.forward(log_v))
-    return log_u, (kernel, log_u, log_v, top)
+    def run(k):
+        u, aux = k.forward(enter(k, log_v))
+        return leave(k, u), aux
+
+    log_u, aux = resolve(kernel, run)
+    return log_u, (kernel, log_u, log_v, aux)
 
 
 def _apply_log_bwd(residuals, w):
-    kernel, *args = residuals
-    both = lambda k: (k.outer(w, *args), k.pull(w, *args))
-    log_C_bar, log_v_bar = resolve(kernel, both)
+    kernel, log_u, log_v, aux = residuals
+
+    def run(k):
+        args = (w, enter(k, log_u), enter(k, log_v), aux)
+        return k.outer(*args), k.pull(*args)
+
+    log_C_bar, log_v_bar = resolve(kernel, run)
     return kernel.cotangent(log_C_bar), log_v_bar
 
 

@@ -13,7 +13,7 @@ bound that the true product keeps as well; gradients follow whichever of both wa
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from dwl_jax import blocks
 
 Array = jax.Array
-MAX_REACH = 40.0  # of cost / epsilon: float32 holds plain sums with room to spare
+MAX_REACH = 32.0  # of cost / epsilon: as for the plain form of a dense kernel
 
 _PASSES = 3  # powers of C - I that a first basis takes
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
@@ -40,7 +40,10 @@ class LowRankKernel:
     error: Array  # [] relative L1 error of products with document-like vectors
     fits: Array  # [] bool: no exponent is too large for plain sums
 
-    form = "lowrank"
+    form: Literal["plain"] = dataclasses.field(
+        metadata={"static": True}, default="plain"
+    )
+    axis: Literal[0, -1] = dataclasses.field(metadata={"static": True}, default=-1)
 
     @property
     def num_words(self) -> int:
@@ -52,40 +55,41 @@ class LowRankKernel:
         """An orthonormal basis that is one power of C - I nearer, [N, r]."""
         return jnp.linalg.qr(jax.lax.stop_gradient(self.image))[0]
 
-    def _off(self, v: Array) -> tuple[Array, Array]:
-        """(C - I) v as low rank has it, and the bound below it, [..., N]."""
-        near = (v @ self.right) @ self.basis.T
-        return near, jnp.sum(v, axis=-1, keepdims=True) * _along(self.least, v)
+    def forward(self, v: Array) -> tuple[Array, Array]:
+        """C v over the axis of the words, and where low rank was above its bound."""
+        near = self._low(v)
+        bound = jnp.sum(v, axis=self.axis, keepdims=True) * self._along(self.least, v)
+        above = near > bound
+        return self._along(self.own, v) * v + jnp.where(above, near, bound), above
 
-    def forward(self, log_v: Array) -> tuple[Array, tuple[Array, Array]]:
-        """log(C v) over the last axis; the maxima of log_v, and where the bound was."""
-        top = jnp.max(log_v, axis=-1, keepdims=True)
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        v = jnp.exp(log_v - top)
-        near, bound = self._off(v)
-        used = near > bound
-        u = _along(self.own, v) * v + jnp.where(used, near, bound)
-        return top + jnp.log(u), (top, used)
+    def pull(self, w: Array, u: Array, v: Array, above: Array) -> Array:
+        """The product v * C' (w / u): the derivative of `forward` exactly."""
+        a = w / u
+        near = self._low(jnp.where(above, a, 0.0))
+        below = jnp.where(above, 0.0, a) * self._along(self.least, a)
+        bound = jnp.sum(below, axis=self.axis, keepdims=True)
+        return v * (self._along(self.own, a) * a + near + bound)
 
-    def pull(self, w: Array, log_u: Array, log_v: Array, aux) -> Array:
-        """exp(log_v) * C' (w exp(-log_u)), the derivative of `forward` exactly."""
-        top, used = aux
-        a = w * jnp.exp(top - log_u)
-        near = (jnp.where(used, a, 0.0) @ self.right) @ self.basis.T
-        bound = jnp.sum(
-            jnp.where(used, 0.0, a) * _along(self.least, a), axis=-1, keepdims=True
-        )
-        return jnp.exp(log_v - top) * (_along(self.own, a) * a + near + bound)
-
-    def outer(self, w: Array, log_u: Array, log_v: Array, aux) -> Array:
-        """The cotangent of `image` when w is the one of log_u, [N, r]."""
-        top, used = aux
-        flat = lambda x: jnp.broadcast_to(x, log_v.shape).reshape(-1, self.num_words)
-        a = flat(jnp.where(used, w * jnp.exp(top - log_u), 0.0))
-        v = flat(jnp.exp(log_v - top))
-        A = a.T @ (v @ self.basis)
-        B = v.T @ (a @ self.basis)
+    def outer(self, w: Array, u: Array, v: Array, above: Array) -> Array:
+        """The cotangent of `image` when w is the one of log u, [N, r]."""
+        flat = lambda x: jnp.moveaxis(x, self.axis, 0).reshape(self.num_words, -1)
+        a, v = flat(jnp.where(above, w / u, 0.0)), flat(v)
+        A = a @ (v.T @ self.basis)
+        B = v @ (a.T @ self.basis)
         return A + B - self.basis @ (self.basis.T @ A)
+
+    def _low(self, v: Array) -> Array:
+        """Q S Q' v."""
+        if self.axis == 0:
+            few = jnp.tensordot(self.right.T, v, axes=1)
+            return jnp.tensordot(self.basis, few, axes=1)
+        return (v @ self.right) @ self.basis.T
+
+    def _along(self, x: Array, like: Array) -> Array:
+        """[N] against the axis of the words."""
+        shape = [1] * like.ndim
+        shape[self.axis] = -1
+        return x.reshape(shape)
 
     def nothing(self) -> Array:
         """What `outer` gives for no rows at all."""
@@ -144,8 +148,3 @@ def first_basis(X: Array, ground: blocks.Ground, rank: int) -> Array:
     for _ in range(_PASSES):
         Q = jnp.linalg.qr(blocks.product(X, Q, ground)[0])[0]
     return Q
-
-
-def _along(x: Array, like: Array) -> Array:
-    """[N] with as many axes as `like` has."""
-    return x.reshape((1,) * (like.ndim - 1) + x.shape)

@@ -71,7 +71,8 @@ def to_host(state: State) -> State:
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_words", "num_labels"))
-def _step(state, docs, mask, labels, hyper, *, cfg, num_words, num_labels):
+def step(state, docs, mask, labels, hyper, *, cfg, num_words, num_labels):
+    """`train.step` of one batch, whose rows of A are all that the State holds."""
     s = mask.shape[0]
     place = jnp.where(mask > 0.0, jnp.arange(s), s)  # a row of no document is dropped
     batch = Batch(place, mask, dense(docs, num_words), labels, docs)
@@ -138,7 +139,7 @@ def epoch(
     for i, batch in enumerate(order):
         (A_s, opt_s), docs, mask, labels_s = ready
         state = state._replace(params=state.params._replace(A=A_s), opt_A=opt_s)
-        state, info = _step(
+        state, info = step(
             state, docs, mask, labels_s, hyper, cfg=cfg, num_words=N,
             num_labels=num_labels,
         )  # fmt: skip

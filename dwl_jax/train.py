@@ -191,8 +191,8 @@ def step(
         energy=energy,
         error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
-        fast=jnp.asarray(cfg.kernel == "fast")
-        if cfg.kernel in ("fast", "log")
+        fast=jnp.asarray(cfg.kernel != "log")
+        if cfg.kernel in ("plain", "fast", "log")
         else k.fits,
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,

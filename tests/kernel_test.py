@@ -231,7 +231,9 @@ def test_a_kernel_passes_through_jit_and_keeps_its_form():
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match=r"cost must be square, got \(2, 3\)"):
         kernel.build(jnp.zeros((2, 3)), 0.1)
-    with pytest.raises(ValueError, match="form must be auto, fast or log, got 'slow'"):
+    with pytest.raises(
+        ValueError, match="form must be auto, plain, fast or log, got 'slow'"
+    ):
         kernel.build(jnp.zeros((2, 2)), 0.1, form="slow")
 
 
