@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from dwl_jax import kernel as kernel_lib
+from dwl_jax import masses
 
 Array = jax.Array
 Kernel = kernel_lib.Kernel
@@ -119,22 +120,22 @@ def _iterate(kernel, B, lam, scal):
     """One pass of Algorithm 2's forward loop: new scalings, log_y and the trace."""
     K = B.shape[1]
     u, aux_u = kernel.forward(scal)
-    phi, aux_phi = kernel.forward(kernel_lib.ratio(kernel, B, u[:, :K]))
+    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u[:, :K]))
     log_y = _log_mean(kernel, lam, phi)
-    log_d = kernel_lib.leave(kernel, scal[:, K:])  # one row when debiased, else none
+    log_d = masses.leave(kernel, scal[:, K:])  # one row when debiased, else none
     log_y = log_y + jnp.sum(log_d, axis=1)
-    log_u_d = kernel_lib.leave(kernel, u[:, K:])
+    log_u_d = masses.leave(kernel, u[:, K:])
     # As if of a topic, so that y / phi is the new d, sqrt(d y / u).
     phi_d = 0.5 * (log_y[:, None, :] - log_d + log_u_d)
-    phi = jnp.concatenate([phi, kernel_lib.enter(kernel, phi_d)], axis=1)
-    y = kernel_lib.enter(kernel, log_y)
-    new = kernel_lib.ratio(kernel, y[:, None, :], phi)
+    phi = jnp.concatenate([phi, masses.enter(kernel, phi_d)], axis=1)
+    y = masses.enter(kernel, log_y)
+    new = masses.ratio(kernel, y[:, None, :], phi)
     return new, log_y, _Trace(phi, y, u, (aux_u, aux_phi))
 
 
 def _log_mean(kernel, lam, phi):
     """Sum of lam log phi over topics, [N, K, s] -> [N, s], as XLA likes it best."""
-    log_phi = kernel_lib.leave(kernel, phi)
+    log_phi = masses.leave(kernel, phi)
     if kernel.form != "plain" or lam.shape[1] > 64:
         return jnp.sum(jnp.where(lam > 0.0, lam * log_phi, 0.0), axis=1)
     return functools.reduce(jnp.add, jnp.unstack(lam * log_phi, axis=1))
@@ -143,8 +144,8 @@ def _log_mean(kernel, lam, phi):
 def _disagreement(kernel, lam, scal, new, y):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
     K = lam.shape[1]
-    sides = kernel_lib.ratio(kernel, scal[:, :K], new[:, :K])  # over y
-    y, sides = (kernel_lib.number(kernel, x) for x in (y[:, None, :], sides))
+    sides = masses.ratio(kernel, scal[:, :K], new[:, :K])  # over y
+    y, sides = (masses.number(kernel, x) for x in (y[:, None, :], sides))
     return jnp.sum(lam[0] * jnp.sum(y * jnp.abs(sides - 1.0), axis=0), axis=0)
 
 
@@ -154,7 +155,7 @@ def _words_first(kernel, log_B, lam, log_scal, rows):
         log_scal = jnp.zeros((log_B.shape[2], rows, len(lam)), log_B.dtype)
     else:
         log_scal = log_scal.transpose(2, 1, 0)
-    B, scal = (kernel_lib.enter(kernel, x) for x in (log_B.T, log_scal))
+    B, scal = (masses.enter(kernel, x) for x in (log_B.T, log_scal))
     return kernel_lib.words_first(kernel), B, lam.T[None], scal
 
 
@@ -168,7 +169,7 @@ def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
         scal, _ = jax.lax.scan(step, scal, length=num_iters - 1)
         new, log_y, trace = _iterate(kernel, B, w, scal)
         error = _disagreement(kernel, w, scal, new, trace.y)
-        return log_y, kernel_lib.leave(kernel, new), error
+        return log_y, masses.leave(kernel, new), error
 
     log_y, h, error = kernel_lib.resolve(kernel, run, plain=True)
     return log_y.T, h.transpose(2, 1, 0), error
@@ -198,7 +199,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
         new, log_y, trace = jax.lax.fori_loop(0, num_iters, body, start)
         last = _scal_before(kernel, trace, num_iters - 1, scal)
         error = _disagreement(kernel, w, last, new, trace.y[-1])
-        return log_y, kernel_lib.leave(kernel, new), error, trace
+        return log_y, masses.leave(kernel, new), error, trace
 
     log_y, h, error, trace = kernel_lib.resolve(kernel, run, plain=True)
     residuals = (log_B, lam, kernel, log_scal, trace, (jnp.zeros(()),) * learn_cost)
@@ -207,7 +208,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
 
 def _scal_before(kernel, trace, l, start):
     """The scalings that iteration l (from 0) found; row -1 is read, but not used."""
-    scal = kernel_lib.ratio(kernel, trace.y[l - 1][:, None, :], trace.phi[l - 1])
+    scal = masses.ratio(kernel, trace.y[l - 1][:, None, :], trace.phi[l - 1])
     return jnp.where(l > 0, scal, start)
 
 
@@ -226,7 +227,7 @@ def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
     h_bar, d_bar = adjoint.scal[:, :K], adjoint.scal[:, K:]
     y_bar = y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
     y_bar = y_bar[:, None, :]
-    q = kernel_lib.ratio(kernel, B, u[:, :K])
+    q = masses.ratio(kernel, B, u[:, :K])
     phi_args = (lam * y_bar - h_bar, phi[:, :K], q, aux[1])
     q_bar = kernel.pull(*phi_args)
     u_bar = jnp.concatenate([-q_bar, -0.5 * d_bar], axis=1)
@@ -237,7 +238,7 @@ def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
     kernel_bar = adjoint.kernel
     if kernel_bar is not None:
         kernel_bar = kernel_bar + kernel.outer(*phi_args) + kernel.outer(*u_args)
-    log_phi = kernel_lib.leave(kernel, phi[:, :K])
+    log_phi = masses.leave(kernel, phi[:, :K])
     return _Adjoint(
         scal=scal_bar,
         lam=adjoint.lam + jnp.sum(log_phi * y_bar, axis=0),

@@ -1,7 +1,7 @@
 """The kernel C = exp(-D^tau / epsilon), and how a Sinkhorn loop applies it.
 
 Every form of the kernel answers three questions over any further axes. Masses v are
-given as logs, or as they are in the `plain` form (`enter`, `leave` and `ratio`):
+given as logs, or as they are in the `plain` form (see `masses.py`):
 
 * `forward(v)`: u = C v, and what the form wants to see again afterwards;
 * `pull(w, u, v, aux)`: w pulled back through log u, the cotangent of log v;
@@ -25,6 +25,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from dwl_jax import logdomain, masses
 
 Array = jax.Array
 Form = Literal["auto", "plain", "fast", "log"]
@@ -73,12 +75,11 @@ class DenseKernel:
             return self._product(v), jnp.zeros_like(top)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         if self.form == "log":
-            return self._in_rows(_logsumexp_rows, v), top
+            return self._in_rows(logdomain.logsumexp, v), top
         base = top - self.shift
         gap = v - base
-        # Both exponentials at once, and apart from the log: XLA is slow at log(exp).
-        off, small = jnp.exp(jnp.stack([v - top, -jnp.abs(gap)]))
-        off = self._product(off)
+        shifted, small = self._exp(v - top, -jnp.abs(gap))
+        off = self._product(shifted)
         total = jnp.where(gap > 0.0, 1.0 + off * small, small + off)
         return jnp.maximum(v, base) + jnp.log(total), top
 
@@ -87,7 +88,7 @@ class DenseKernel:
         if self.form == "plain":
             return v * self._product(w / u)
         if self.form == "log":
-            return self._in_rows(_pull_rows, w, u, v)
+            return self._in_rows(logdomain.pull, w, u, v)
         # log u >= top - reach, so that no exponent here is positive ...
         lift = self.reach - top
         off = self._product(w * jnp.exp(-lift - u))
@@ -100,7 +101,7 @@ class DenseKernel:
             return self._outer(w / u, v) * self.matrix
         if self.form == "log":
             flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
-            return _outer_rows(self.log_C, flat(w), flat(u), flat(v))
+            return logdomain.outer(self.log_C, flat(w), flat(u), flat(v))
         left = w * jnp.exp(top - self.reach - u)
         off = self._outer(left, jnp.exp(v - top)) * (
             self.matrix * jnp.exp(self.reach - self.shift)
@@ -116,6 +117,12 @@ class DenseKernel:
         """A gradient for `log_C` in the shape that a custom_vjp gives back."""
         none = dict.fromkeys(("matrix", "shift", "reach", "small", "fits"))
         return dataclasses.replace(self, log_C=log_C_bar, **none)
+
+    def _exp(self, a, b):
+        """Both at once in long loops: XLA is slow where a log meets an exp."""
+        return (
+            jnp.exp(jnp.stack([a, b])) if self.axis == 0 else (jnp.exp(a), jnp.exp(b))
+        )
 
     def _product(self, v):
         if self.axis == 0:
@@ -210,10 +217,7 @@ class _Turned(NamedTuple):
     """A kernel that knows the last axis alone, for masses [N, ...]."""
 
     kernel: Any
-
-    @property
-    def form(self) -> str:
-        return self.kernel.form
+    form: str
 
     def forward(self, v):
         u, aux = self.kernel.forward(jnp.moveaxis(v, 0, -1))
@@ -236,28 +240,8 @@ class _Turned(NamedTuple):
 def words_first(kernel: Kernel) -> Kernel:
     """A settled kernel for masses [N, ...]: the long axes run in whole vectors."""
     if not hasattr(kernel, "axis"):
-        return _Turned(kernel)
+        return _Turned(kernel, kernel.form)
     return dataclasses.replace(kernel, axis=0)
-
-
-def enter(kernel: Kernel, log_v: Array) -> Array:
-    """Masses as a settled kernel takes them."""
-    return jnp.exp(log_v) if kernel.form == "plain" else log_v
-
-
-def leave(kernel: Kernel, v: Array) -> Array:
-    """Logs of what a settled kernel gives back."""
-    return jnp.log(v) if kernel.form == "plain" else v
-
-
-def number(kernel: Kernel, v: Array) -> Array:
-    """Masses that a settled kernel gives back, as numbers."""
-    return v if kernel.form == "plain" else jnp.exp(v)
-
-
-def ratio(kernel: Kernel, v: Array, u: Array) -> Array:
-    """Of masses as a settled kernel takes them."""
-    return v / u if kernel.form == "plain" else v - u
 
 
 @jax.custom_vjp
@@ -268,8 +252,8 @@ def apply_log(kernel: Kernel, log_v: Array) -> Array:
 
 def _apply_log_fwd(kernel, log_v):
     def run(k):
-        u, aux = k.forward(enter(k, log_v))
-        return leave(k, u), aux
+        u, aux = k.forward(masses.enter(k, log_v))
+        return masses.leave(k, u), aux
 
     log_u, aux = resolve(kernel, run)
     return log_u, (kernel, log_u, log_v, aux)
@@ -279,7 +263,7 @@ def _apply_log_bwd(residuals, w):
     kernel, log_u, log_v, aux = residuals
 
     def run(k):
-        args = (w, enter(k, log_u), enter(k, log_v), aux)
+        args = (w, masses.enter(k, log_u), masses.enter(k, log_v), aux)
         return k.outer(*args), k.pull(*args)
 
     log_C_bar, log_v_bar = resolve(kernel, run)
@@ -299,33 +283,3 @@ def _everywhere(condition: Array) -> Array:
 def _everywhere_vmap(axis_size, in_batched, condition):
     del axis_size, in_batched
     return _everywhere(jnp.all(condition, axis=0)), False
-
-
-def _logsumexp_rows(log_C: Array, log_v: Array) -> Array:
-    """log(C v) in the log domain, a word at a time: memory stays that of log_v."""
-    one = lambda row: jax.nn.logsumexp(
-        log_v + jnp.broadcast_to(row, log_v.shape), axis=-1
-    )
-    return jnp.moveaxis(jax.lax.map(one, log_C), 0, -1)
-
-
-def _pull_rows(log_C: Array, w: Array, log_u: Array, log_v: Array) -> Array:
-    """`DenseKernel.pull` in the log domain, a word at a time."""
-
-    def one(row_and_v):
-        row, v = row_and_v
-        row = jnp.broadcast_to(row, w.shape)
-        return jnp.sum(w * jnp.exp(v[..., None] + row - log_u), axis=-1)
-
-    pulled = jax.lax.map(one, (log_C, jnp.moveaxis(log_v, -1, 0)))
-    return jnp.moveaxis(pulled, 0, -1)
-
-
-def _outer_rows(log_C: Array, w: Array, log_u: Array, log_v: Array) -> Array:
-    """`DenseKernel.outer` in the log domain, for arrays of shape [rows, N]."""
-
-    def one(row_w_u):
-        row, w_i, u_i = row_w_u
-        return w_i @ jnp.exp(log_v + row[None, :] - u_i[:, None])
-
-    return jax.lax.map(one, (log_C, w.T, log_u.T))

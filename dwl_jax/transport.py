@@ -14,6 +14,7 @@ from ott.geometry import geometry
 from ott.solvers import linear
 
 from dwl_jax import kernel as kernel_lib
+from dwl_jax import masses
 from dwl_jax.documents import Documents
 
 Array = jax.Array
@@ -106,16 +107,16 @@ def aggregate(
     s, N = y.shape
     chex.assert_shape(log_b, (s, N))
     weight = jnp.ones((s,), y.dtype) if weight is None else weight
-    log_y = _log(y)
+    b = jnp.exp(log_b)
 
     def run(kernel):
-        log_g = _scalings(log_b, log_y, kernel, num_iters)
-        log_u, aux = kernel.forward(log_g)
-        T = kernel.outer(weight[:, None] * jnp.exp(log_b), log_u, log_g, aux)
-        column = kernel.pull(jnp.exp(log_b), log_u, log_g, aux)
+        g = _scalings(log_b, _log(y), kernel, num_iters)
+        u, aux = kernel.forward(g)
+        T = kernel.outer(weight[:, None] * b, u, g, aux)
+        column = kernel.pull(b, u, g, aux)
         return Aggregate(T, jnp.sum(jnp.abs(column - y), axis=-1))
 
-    return kernel_lib.resolve(kernel, run)
+    return kernel_lib.resolve(kernel, run, plain=True)
 
 
 def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Array:
@@ -133,25 +134,27 @@ def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Arra
     log_y = _log(y)[:, None, :]
 
     def run(kernel):
-        log_g = _scalings(log_B[None, :, :], log_y, kernel, num_iters)
-        log_f = -kernel.forward(log_g)[0]  # relative to b: plan = b f C g
+        g = _scalings(log_B[None, :, :], log_y, kernel, num_iters)
+        log_u, log_g = (masses.leave(kernel, x) for x in (kernel.forward(g)[0], g))
+        log_f = -log_u  # relative to b: plan = b f C g
         on_words = y[:, None, :] > 0.0
         dual_y = jnp.where(on_words, log_g - log_y, 0.0)
         return jnp.sum(jnp.exp(log_B)[None] * log_f, axis=-1) + jnp.sum(
             y[:, None, :] * dual_y, axis=-1
         )
 
-    return kernel_lib.resolve(kernel, run)
+    return kernel_lib.resolve(kernel, run, plain=True)
 
 
 def _scalings(log_b, log_y, kernel, num_iters):
-    """The document-side scalings log_g after `num_iters` Sinkhorn iterations."""
+    """The document-side scalings g, as masses, after `num_iters` iterations."""
+    b, y = (masses.enter(kernel, x) for x in (log_b, log_y))
 
-    def body(log_g, _):
-        log_f = log_b - kernel.forward(log_g)[0]
-        return log_y - kernel.forward(log_f)[0], None
+    def body(g, _):
+        f = masses.ratio(kernel, b, kernel.forward(g)[0])
+        return masses.ratio(kernel, y, kernel.forward(f)[0]), None
 
-    start = jnp.broadcast_to(log_y, jnp.broadcast_shapes(log_b.shape, log_y.shape))
+    start = jnp.broadcast_to(y, jnp.broadcast_shapes(b.shape, y.shape))
     return jax.lax.scan(body, start, length=num_iters)[0]
 
 

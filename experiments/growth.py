@@ -150,8 +150,8 @@ def main(argv):
     if FLAGS.documents:
         one, ten = documents(FLAGS.documents, changes)
         print(
-            f"{FLAGS.documents:,} documents once: {one:.1f} s of the processor; a tenth "
-            f"of them ten times: {ten:.1f} s; ratio {one / ten:.3f}"
+            f"{FLAGS.documents:,} documents once: {one:.1f} s of the processor; a "
+            f"tenth of them ten times: {ten:.1f} s; ratio {one / ten:.3f}"
         )
         return
     sizes = [int(n) for n in FLAGS.sizes]
