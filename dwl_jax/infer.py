@@ -10,7 +10,7 @@ import optax
 from dwl_jax import checks, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
-from dwl_jax.objective import distilled_kernel, document_loss
+from dwl_jax.objective import distilled_kernel, document_loss, weight_penalty
 from dwl_jax.types import Config, Hyper, Model
 
 Array = jax.Array
@@ -114,6 +114,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
 
         def total(A, log_scal):
             loss, bary = evaluate(A, y, num_iters, log_scal)
+            loss = loss + weight_penalty(A, hyper)
             return jnp.sum(loss), (loss, bary.log_scal if warm else log_scal)
 
         def body(carry, rate):
@@ -147,10 +148,11 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
 
     def outcome(A, y):
         loss, bary = evaluate(A, y, cfg.num_iters)
-        return Inference(simplex.weights(A), loss, bary.log_y)
+        found = Inference(simplex.weights(A), loss, bary.log_y)
+        return found, loss + weight_penalty(A, hyper)
 
     def better(one, other):
-        first = one.loss <= other.loss
+        first = one[1] <= other[1]
         return jax.tree.map(
             lambda x, z: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), x, z),
             one,
@@ -168,7 +170,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
         )(vertices)
         from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(alone, 0), K, dtype=y.dtype)
         starts = (jnp.zeros((y.shape[0], K), y.dtype), from_one)
-        return better(*(minimise(A, y) for A in starts))
+        return better(*(minimise(A, y) for A in starts))[0]
 
     return map_batches(batch, docs, cfg.batch_size)
 

@@ -53,6 +53,12 @@ def document_loss(y: Array, log_y: Array, k: kernel.Kernel, hyper, cfg) -> Array
     return {"kl": losses.kl, "squared": losses.squared}[cfg.loss](y, log_y)
 
 
+def weight_penalty(A: Array, hyper: Hyper) -> Array:
+    """Minus the log of a normal prior on the logits of lambda, [..., K] -> [...]."""
+    centred = A - jnp.mean(A, axis=-1, keepdims=True)
+    return 0.5 * hyper.prior * jnp.sum(centred**2, axis=-1)
+
+
 def own_topics(labels: Array, K: int, num_labels: int) -> Array:
     """Which topics a label has: k serves label k mod num_labels. [s] -> bool [s, K]."""
     topic_label = jnp.arange(K) % num_labels
@@ -103,7 +109,7 @@ def topic_loss(
         memory=cfg.memory,
     )
     loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
-    total = jnp.sum(batch.mask * loss)
+    total = jnp.sum(batch.mask * (loss + weight_penalty(A_s, hyper)))
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)

@@ -7,7 +7,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dwl_jax import checks, embedding, forms, kernel, mesh, simplex, supports, transport
+from dwl_jax import (
+    checks,
+    embedding,
+    forms,
+    kernel,
+    mesh,
+    simplex,
+    start,
+    supports,
+    transport,
+)
 from dwl_jax.documents import Documents, dense
 from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
@@ -47,6 +57,7 @@ def init(
     cfg: Config,
     vectors: Array | None = None,
     features: Array | None = None,
+    topics: tuple[Array, Array] | None = None,
     dtype: Any = None,
 ) -> State:
     """A, R, theta ~ N(0, 1), or theta from given vectors (Alg. 1, line 3).
@@ -58,6 +69,7 @@ def init(
       cfg: static choices.
       vectors: embeddings to start from, [N, dim].
       features: word features W of the embedding map, [N, F].
+      topics: logits A [M, K] and R [K, N] to start from.
       dtype: float type of everything; float32 unless 64 bit is enabled and asked for.
 
     Returns:
@@ -65,9 +77,12 @@ def init(
     """
     dtype = jnp.dtype(dtype or jnp.float32)
     key_A, key_R, key_theta = jax.random.split(key, 3)
-    A = jax.random.normal(key_A, (num_docs, cfg.num_topics), dtype)
-    R = jax.random.normal(key_R, (cfg.num_topics, num_words), dtype)
     cast = lambda x: None if x is None else jnp.asarray(x, dtype)
+    if topics is None:
+        A = jax.random.normal(key_A, (num_docs, cfg.num_topics), dtype)
+        R = jax.random.normal(key_R, (cfg.num_topics, num_words), dtype)
+    else:
+        A, R = map(cast, topics)
     features, vectors = cast(features), cast(vectors)
     theta = cfg.embedding.init(
         key_theta, num_words, cfg.dim, features, vectors, dtype=dtype
@@ -315,6 +330,13 @@ def prepare(
     labels, num_labels = checks.labels(labels, docs.num_docs, cfg)
     key_init, key_run = jax.random.split(key)
     dtype = docs.mass.dtype
+    topics = None
+    if cfg.start == "documents":
+        K = cfg.num_topics
+        own = own_topics(labels, K, num_labels) if num_labels else None
+        topics = start.from_documents(
+            key_init, docs, own, num_words=num_words, num_topics=K
+        )
     state = init(
         key_init,
         docs.num_docs,
@@ -322,6 +344,7 @@ def prepare(
         cfg=cfg,
         vectors=vectors,
         features=features,
+        topics=topics,
         dtype=dtype,
     )
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)

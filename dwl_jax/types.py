@@ -23,6 +23,7 @@ Closest = Literal["weight", "distance"]
 KernelForm = Literal["auto", "plain", "fast", "log", "lowrank", "neighbours"]
 FACTORED = ("lowrank", "neighbours")  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
+Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
 
 FAULTS = (  # what can stop being finite, in the order of a step
@@ -62,6 +63,7 @@ class Config:
     memory: Memory = "store"
     warm_start: bool = False  # keep each document's scalings from epoch to epoch
     debias: bool = False
+    start: Start = "normal"  # of A and R: draws, or clusters of documents
 
     embedding: EmbeddingMap = one_hot
     step: Step = "explicit"
@@ -89,6 +91,7 @@ class Config:
             "closest": get_args(Closest),
             "hold": get_args(Hold),
             "reduction": get_args(Reduction),
+            "start": get_args(Start),
         }
         if not callable(self.loss):
             choices["loss"] = LOSSES
@@ -140,6 +143,7 @@ class Hyper(NamedTuple):
     rate_theta: Array | float = 0.1  # rho of theta on E(theta)
     anchor: Array | float = 0.0  # pull of theta towards its start, per step
     decay_epochs: Array | float = 0.0  # all rates fall to 0 over so many; 0: never
+    prior: Array | float = 0.0  # of Lambda: pull of the logits A towards their mean
     label_weight: Array | float = 0.0  # supervised: pull of Lambda towards the label
 
 

@@ -168,3 +168,13 @@ def test_precision_is_that_of_the_model():
     want = infer(DOCS, model, HYPER, cfg=cfg)
     assert {x.dtype for x in want} == {jnp.dtype("float32")}
     np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
+
+
+def test_a_strong_prior_holds_weights_at_uniform_and_none_leaves_them_free():
+    cfg, _, model = trained(3, "kl")
+    lam = lambda prior: np.asarray(
+        infer(DOCS, model, HYPER._replace(prior=prior), cfg=cfg, num_steps=60).lam
+    )
+    np.testing.assert_allclose(lam(1e3), 1 / 3, atol=2e-2)
+    spread = [np.abs(lam(prior) - 1 / 3).mean() for prior in (0.0, 0.1, 1.0)]
+    assert spread[0] > spread[1] > spread[2]

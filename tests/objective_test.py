@@ -215,3 +215,18 @@ def test_kernel_of_the_objective_is_that_of_the_distilled_scaled_distances():
     k = objective.distilled_kernel(X, HYPER._replace(tau=0.25), cfg)
     D = reference.distance_matrix(np.asarray(X)) ** 2
     np.testing.assert_allclose(k.log_C, -((D / D.max()) ** 0.25) / 0.3, rtol=1e-12)
+
+
+def test_prior_of_weights_is_half_the_spread_of_the_logits_and_masked():
+    hyper = HYPER._replace(prior=0.3)
+    mask = jnp.array([1.0, 1.0, 0.0, 1.0])
+    with_prior, (each, *_) = loss(A, R, X, hyper=hyper, mask=mask)
+    without, (plain, *_) = loss(A, R, X, mask=mask)
+    logits = np.asarray(A)
+    spread = ((logits - logits.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(
+        with_prior - without, 0.15 * spread[[0, 1, 3]].sum(), rtol=1e-9
+    )
+    np.testing.assert_array_equal(each, plain)  # what is reported has no prior in it
+    shifted, _ = loss(A + 5.0, R, X, hyper=hyper, mask=mask)
+    np.testing.assert_allclose(shifted, with_prior, rtol=1e-9)  # softmax has no shift
