@@ -34,7 +34,7 @@ class LowRankKernel:
 
     image: Array  # [N, r] (C - I) Q
     basis: Array  # [N, r] Q
-    right: Array  # [N, r] Q S with S = Q' (C - I) Q
+    small: Array  # [r, r] S = Q' (C - I) Q
     own: Array  # [N] 1 - diagonal of Q S Q'
     least: Array  # [N] smallest entry of each row of C
     error: Array  # [] relative L1 error of products with document-like vectors
@@ -55,35 +55,47 @@ class LowRankKernel:
         """An orthonormal basis that is one power of C - I nearer, [N, r]."""
         return jnp.linalg.qr(jax.lax.stop_gradient(self.image))[0]
 
-    def forward(self, v: Array) -> tuple[Array, Array]:
-        """C v over the axis of the words, and where low rank was above its bound."""
-        near = self._low(v)
-        bound = jnp.sum(v, axis=self.axis, keepdims=True) * self._along(self.least, v)
+    def forward(self, v: Array) -> tuple[Array, tuple[Array, Array]]:
+        """C v over the words' axis; where low rank was above its bound, and Q' v."""
+        ones = jnp.ones_like(self.basis[:, :1])
+        few = self._shrink(jnp.concatenate([self.basis, ones], axis=1), v)
+        few, total = few[:-1], few[-1:]
+        near = self._grow(few)
+        bound = jnp.moveaxis(total, 0, self.axis) * self._along(self.least, v)
         above = near > bound
-        return self._along(self.own, v) * v + jnp.where(above, near, bound), above
+        u = self._along(self.own, v) * v + jnp.where(above, near, bound)
+        return u, (above, few)
 
-    def pull(self, w: Array, u: Array, v: Array, above: Array) -> Array:
+    def pull(self, w: Array, u: Array, v: Array, aux: tuple) -> Array:
         """The product v * C' (w / u): the derivative of `forward` exactly."""
+        above, _ = aux
         a = w / u
-        near = self._low(jnp.where(above, a, 0.0))
+        near = self._grow(self._shrink(self.basis, jnp.where(above, a, 0.0)))
         below = jnp.where(above, 0.0, a) * self._along(self.least, a)
         bound = jnp.sum(below, axis=self.axis, keepdims=True)
         return v * (self._along(self.own, a) * a + near + bound)
 
-    def outer(self, w: Array, u: Array, v: Array, above: Array) -> Array:
+    def outer(self, w: Array, u: Array, v: Array, aux: tuple) -> Array:
         """The cotangent of `image` when w is the one of log u, [N, r]."""
-        flat = lambda x: jnp.moveaxis(x, self.axis, 0).reshape(self.num_words, -1)
-        a, v = flat(jnp.where(above, w / u, 0.0)), flat(v)
-        A = a @ (v.T @ self.basis)
-        B = v @ (a.T @ self.basis)
+        above, few = aux
+        a = jnp.where(above, w / u, 0.0)
+        A = self._outer(a, few)
+        B = self._outer(v, self._shrink(self.basis, a))
         return A + B - self.basis @ (self.basis.T @ A)
 
-    def _low(self, v: Array) -> Array:
-        """Q S Q' v."""
-        if self.axis == 0:
-            few = jnp.tensordot(self.right.T, v, axes=1)
-            return jnp.tensordot(self.basis, few, axes=1)
-        return (v @ self.right) @ self.basis.T
+    def _shrink(self, basis: Array, v: Array) -> Array:
+        """Products of the columns with v, [r, ...]."""
+        return jnp.tensordot(basis, v, axes=((0,), (self.axis % v.ndim,)))
+
+    def _grow(self, few: Array) -> Array:
+        """Q S times few."""
+        near = jnp.tensordot(self.basis, jnp.tensordot(self.small, few, axes=1), axes=1)
+        return jnp.moveaxis(near, 0, self.axis)
+
+    def _outer(self, v: Array, few: Array) -> Array:
+        """Sum over all axes but the words' of v (outer) few, [N, r]."""
+        others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
+        return jnp.tensordot(v, few, axes=(others, list(range(1, few.ndim))))
 
     def _along(self, x: Array, like: Array) -> Array:
         """[N] against the axis of the words."""
@@ -97,7 +109,7 @@ class LowRankKernel:
 
     def cotangent(self, image_bar: Array) -> Any:
         """A gradient for `image` in the shape that a custom_vjp gives back."""
-        none = dict.fromkeys(("basis", "right", "own", "least", "error", "fits"))
+        none = dict.fromkeys(("basis", "small", "own", "least", "error", "fits"))
         return dataclasses.replace(self, image=image_bar, **none)
 
 
@@ -127,13 +139,14 @@ def build(
     both, reach = blocks.product(X, jnp.concatenate([basis, probes], axis=1), ground)
     image, exact = both[:, :rank], jax.lax.stop_gradient(both[:, rank:])
     S = basis.T @ jax.lax.stop_gradient(image)
-    right = basis @ (0.5 * (S + S.T))
+    small = 0.5 * (S + S.T)
+    right = basis @ small
     diagonal = jnp.sum(right * basis, axis=-1)
     near = right @ (basis.T @ probes) - diagonal[:, None] * probes
     return LowRankKernel(
         image=image,
         basis=basis,
-        right=right,
+        small=small,
         own=jnp.maximum(1.0 - diagonal, _LEAST),
         least=jnp.exp(-jnp.minimum(reach, MAX_REACH)),
         error=jnp.sum(jnp.abs(near - exact)) / jnp.sum(exact),

@@ -37,6 +37,7 @@ from dwl_jax.versions import versions
 from experiments import cli, corpora, rundir
 
 MODES = get_args(presets.Mode)
+_ACTIVE = 4  # topics of a document in a step, if there are many words and topics
 
 _OUT = flags.DEFINE_string("out", None, "Run directory to make.", required=True)
 _MODE = flags.DEFINE_enum(
@@ -160,7 +161,13 @@ def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
         X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
     choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg)
     logging.info("kernel: %s", choice.why)
-    return recipe._replace(cfg=choice.cfg)
+    cfg = choice.cfg
+    many = cfg.kernel in types.FACTORED and cfg.num_topics > 2 * _ACTIVE
+    given = flags.FLAGS["active_topics"].present
+    if many and not (given or cfg.debias or cfg.warm_start):
+        cfg = dataclasses.replace(cfg, active_topics=_ACTIVE)
+        logging.info("topics: the %d largest weights of each document", _ACTIVE)
+    return recipe._replace(cfg=cfg)
 
 
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
