@@ -1,11 +1,12 @@
 # Two commands do everything on a machine that has only Python >= 3.11 and make:
-#   make demo   train on the embedded corpus, print topics and neighbours
+#   make demo   tables, figures and a page to read, small scale, embedded corpus
 #   make test   lint and run the whole test suite
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+DEMO := runs/demo
 
 .PHONY: demo test lint format clean
 
@@ -16,7 +17,8 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m experiments.demo
+	rm -rf $(DEMO)
+	$(BIN)/python -m experiments.demo --out=$(DEMO)
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile

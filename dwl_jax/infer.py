@@ -131,35 +131,16 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
         (A, opt_state, _, best_A, _), _ = jax.lax.scan(body, start, rates)
         return A, opt_state, best_A
 
-    def minimise(A, y):
-        """Inference from one start, judged as training is."""
-        turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
-        rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
-        quick = (3 * num_steps) // 4
-        # Going on from the scalings of the step before, few iterations do.
-        few = max(1, cfg.num_iters // 4)
-        A, opt_state, best_1 = descend(
-            A, jax.vmap(opt.init)(A), y, rates[:quick], few, warm=True
-        )
-        A, _, best_2 = descend(
-            A, opt_state, y, rates[quick:], cfg.num_iters, warm=False
-        )
-        return functools.reduce(better, (outcome(A, y) for A in (A, best_2, best_1)))
-
     def outcome(A, y):
         loss, bary = evaluate(A, y, cfg.num_iters)
         found = Inference(simplex.weights(A), loss, bary.log_y)
         return found, loss + weight_penalty(A, hyper)
 
     def better(one, other):
-        first = one[1] <= other[1]
-        return jax.tree.map(
-            lambda x, z: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), x, z),
-            one,
-            other,
-        )
+        return pick(one[1] <= other[1], one, other)
 
     vertices = topic_documents(model, hyper, cfg=cfg)
+    quick = (3 * num_steps) // 4
 
     def batch(docs_s):
         y = dense(docs_s, N)
@@ -169,10 +150,40 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
             )
         )(vertices)
         from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(alone, 0), K, dtype=y.dtype)
-        starts = (jnp.zeros((y.shape[0], K), y.dtype), from_one)
-        return better(*(minimise(A, y) for A in starts))[0]
+        A = jnp.concatenate([jnp.zeros_like(from_one), from_one])
+        turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
+        rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
+        # Going on from the scalings of the step before, few iterations do ...
+        both = descend(
+            A,
+            jax.vmap(opt.init)(A),
+            jnp.concatenate([y, y]),
+            rates[:quick],
+            max(1, cfg.num_iters // 4),
+            warm=True,
+        )
+        one, other = (jax.tree.map(lambda x, i=i: half(x)[i], both) for i in range(2))
+        # ... but they are judged as training is, and so is the end.
+        found = [outcome(best_A, y) for _, _, best_A in (one, other)]
+        A, opt_state, _ = pick(found[0][1] <= found[1][1], one, other)
+        A, _, best_A = descend(
+            A, opt_state, y, rates[quick:], cfg.num_iters, warm=False
+        )
+        found += [outcome(A, y) for A in (A, best_A)]
+        return functools.reduce(better, found)[0]
 
     return map_batches(batch, docs, cfg.batch_size)
+
+
+def pick(first: Array, one: Any, other: Any) -> Any:
+    """A tree with the rows of `one` where first, [M], and of `other` elsewhere."""
+    choose = lambda x, z: jnp.where(first.reshape(-1, *[1] * (x.ndim - 1)), x, z)
+    return jax.tree.map(choose, one, other)
+
+
+def half(x: Array) -> list[Array]:
+    """The two halves of the rows of x."""
+    return jnp.split(x, 2)
 
 
 def map_batches(fn, docs: Documents, batch_size: int):

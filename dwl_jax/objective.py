@@ -95,7 +95,8 @@ def topic_loss(
     Returns:
       The sum of losses, and (loss of each document [s], barycenters, kernel).
     """
-    k = distilled_kernel(cfg.embedding.apply(theta, features), hyper, cfg, basis)
+    X = cfg.embedding.apply(theta, features)
+    k = distilled_kernel(X, hyper, cfg, basis)
     lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
     if cfg.active_topics:
         lam, log_B = active(A_s, log_B, cfg.active_topics)
@@ -115,6 +116,8 @@ def topic_loss(
         log_lam = jax.nn.log_softmax(A_s, axis=-1)
         log_own = jax.nn.logsumexp(jnp.where(own, log_lam, -jnp.inf), axis=-1)
         total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
+        apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
+        total += hyper.metric_weight * jnp.sum(batch.mask) * apart
     return total, (loss, bary, k)
 
 

@@ -59,8 +59,9 @@ def paper(*, pretrained: bool = False, **changes) -> Preset:
 def default(*, mode: Mode = "scratch", **changes) -> Preset:
     """Settings that learn, chosen on validation data: the table is in BUILD_NOTES.md.
 
-    KL loss, squared distances divided by their mean, Adam, the joint update beside the
-    paper's Laplacian step, all rates falling to 0 over the epochs.
+    KL loss, squared distances divided by their mean, topics that start as clusters of
+    documents, a weak prior on their weights, Adam, the joint update beside the paper's
+    Laplacian step, all rates falling to 0 over the epochs.
 
     Args:
       mode: `scratch`; `finetune`, from vectors scaled by `starting_vectors`; or
@@ -73,13 +74,14 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     """
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}.")
-    cfg = Config(squared=True)
-    hyper = Hyper(
-        tau=0.75,
-        epsilon=0.15,
-        rate_theta=0.3,
-        label_weight=1.0 if mode == "supervised" else 0.0,
-    )
+    cfg = Config(squared=True, start="documents")
+    hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, rate_theta=0.6, prior=0.02)
+    if mode == "finetune":
+        hyper = hyper._replace(
+            epsilon=0.12, rate_A=0.5, rate_theta=0.7, prior=0.005, anchor=0.002
+        )
+    elif mode == "supervised":
+        hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
     found = _change(Preset(cfg, hyper, 20), changes)
     if "decay_epochs" in changes:
         return found

@@ -148,42 +148,29 @@ def step(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
-    L, energy, transport_error = None, *jnp.zeros((2,), R.dtype)
-    lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
-    own = None
-    if num_labels:
-        own = own_topics(batch.labels, cfg.num_topics, num_labels)
-    X = cfg.embedding.apply(theta, features)
-    if cfg.step != "none" and cfg.kernel in FACTORED:
-        nearest = closest_topic(lam, log_B, batch.y, None, own, cfg)
-        pull = supports.pull(
-            log_B[nearest],
-            batch.docs,
-            X,
-            forms.undistilled(X, hyper, cfg),
-            num_iters=cfg.transport_iters,
-            weight=share * batch.mask,
-        )
-        energy = pull.energy
-        transport_error = jnp.sum(batch.mask * pull.error) / count
-        theta = pulled_step(theta, state.theta_start, features, pull.LX, hyper, cfg)
-    elif cfg.step != "none":
-        k_D = kernel.build(
-            ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
-        )
+    move, L, energy, transport_error = embedding_step, None, *jnp.zeros((2,), R.dtype)
+    if cfg.step != "none":
+        X = cfg.embedding.apply(theta, features)
+        lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
+        own, k_D = None, None
+        if num_labels:
+            own = own_topics(batch.labels, cfg.num_topics, num_labels)
+        if cfg.kernel not in FACTORED:
+            k_D = kernel.build(
+                ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
+            )
         nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
-        plans = transport.aggregate(
-            log_B[nearest],
-            batch.y,
-            k_D,
-            num_iters=cfg.transport_iters,
-            weight=share * batch.mask,
-        )
-        L = embedding.laplacian(plans.T)
-        energy = embedding.spread_energy(X, L)
+        how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
+        if cfg.kernel in FACTORED:
+            ground = forms.undistilled(X, hyper, cfg)
+            plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            move, L, energy = pulled_step, plans.LX, plans.energy
+        else:
+            plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)
+            L = embedding.laplacian(plans.T)
+            energy = embedding.spread_energy(X, L)
         transport_error = jnp.sum(batch.mask * plans.error) / count
-    if cfg.step == "none" or cfg.kernel not in FACTORED:
-        theta = embedding_step(theta, state.theta_start, features, L, hyper, cfg)
+    theta = move(theta, state.theta_start, features, L, hyper, cfg)
 
     new_scal_s = None if log_scal_s is None else jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
@@ -206,9 +193,9 @@ def step(
         energy=energy,
         error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
-        fast=jnp.asarray(cfg.kernel != "log")
-        if cfg.kernel in ("plain", "fast", "log")
-        else k.fits,
+        fast=k.fits
+        if cfg.kernel in ("auto", *FACTORED)
+        else jnp.asarray(cfg.kernel != "log"),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
         kernel_error=k.error if cfg.kernel in FACTORED else jnp.zeros((), R.dtype),

@@ -145,6 +145,7 @@ class Hyper(NamedTuple):
     decay_epochs: Array | float = 0.0  # all rates fall to 0 over so many; 0: never
     prior: Array | float = 0.0  # of Lambda: pull of the logits A towards their mean
     label_weight: Array | float = 0.0  # supervised: pull of Lambda towards the label
+    metric_weight: Array | float = 0.0  # supervised: of `losses.neighbours`
 
 
 class Params(NamedTuple):

@@ -23,6 +23,18 @@ class Size(NamedTuple):
     seed: int = 0
 
 
+QUICK = Size(
+    num_topics=3,
+    batch_size=16,
+    num_iters=4,
+    dim=4,
+    num_docs=60,
+    num_queries=20,
+    rounds=2,
+    seconds=0.5,
+)
+
+
 def best(
     runs: Mapping[str, Callable[[], Any]], *, rounds: int, seconds: float
 ) -> dict[str, float]:

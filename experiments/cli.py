@@ -23,7 +23,7 @@ _X64 = flags.DEFINE_bool("x64", False, "Compute in 64 bit.")
 _DEBUG = flags.DEFINE_bool("debug", False, "Show tracebacks of expected errors.")
 
 
-class _QuietLibraries(std_logging.Filter):
+class QuietLibraries(std_logging.Filter):
     """Keeps the progress of orbax and its kin out of our log, not their warnings."""
 
     def filter(self, record):
@@ -55,7 +55,7 @@ def run(main) -> None:
     """Runs a script: main(argv) with absl flags, jax flags and tidy errors."""
     logging.set_verbosity(logging.INFO)
     logging.set_stderrthreshold("info")
-    logging.get_absl_handler().addFilter(_QuietLibraries())
+    logging.get_absl_handler().addFilter(QuietLibraries())
     jax.config.config_with_absl()
     app.run(guarded(main))
 

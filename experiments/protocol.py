@@ -182,15 +182,16 @@ def rank_by_reconstruction(
 ) -> np.ndarray:
     """Procedures by log_y, weights inferred from the diseases alone."""
     seen = problem.present[problem.rec_rows] & problem.is_disease[None, :]
-    out = dwl_jax.infer(
-        from_counts(seen),
+    log_y = _infer(
+        problem,
+        seen,
         model,
         hyper,
         cfg=cfg,
         num_steps=num_steps,
         observed=problem.is_disease,
-    )
-    return rank_by_score(problem, np.asarray(out.log_y)[:, problem.procedures])
+    ).log_y
+    return rank_by_score(problem, log_y[:, problem.procedures])
 
 
 def rank_by_frequency(problem: Problem) -> np.ndarray:
@@ -222,19 +223,30 @@ def rank_by_naive_bayes(problem: Problem, smooth: float = 0.1) -> np.ndarray:
 def topic_weights(
     problem: Problem, model, hyper, *, cfg, num_steps: int = 100
 ) -> np.ndarray:
-    """Inferred weights as features, [M, K]; 0 for documents the problem does not use.
-
-    Documents with the same words are inferred once.
-    """
+    """Inferred weights as features, [M, K]; 0 for documents that are not used."""
     used = np.concatenate([problem.train, problem.rows])
     counts = problem.corpus.counts[used].toarray()
-    distinct, back = np.unique(counts, axis=0, return_inverse=True)
-    out = dwl_jax.infer(
-        from_counts(distinct), model, hyper, cfg=cfg, num_steps=num_steps
-    )
+    out = _infer(problem, counts, model, hyper, cfg=cfg, num_steps=num_steps)
     lam = np.zeros((problem.corpus.num_docs, out.lam.shape[1]))
-    lam[used] = np.asarray(out.lam)[back.ravel()]
+    lam[used] = out.lam
     return lam
+
+
+def _infer(problem: Problem, counts: np.ndarray, model, hyper, **settings):
+    """Inference for rows of counts, as numpy; rows that are alike are inferred once.
+
+    Rows are filled up to a round number and places to those of the corpus, so that the
+    trials of a corpus share what is compiled.
+    """
+    distinct, back = np.unique(counts, axis=0, return_inverse=True)
+    docs = from_counts(distinct)
+    places = problem.documents.words.shape[1] - docs.words.shape[1]
+    rows = -len(distinct) % (1 << max(0, len(distinct).bit_length() - 4))
+    fill = lambda x: np.pad(
+        np.pad(x, ((0, 0), (0, places))), ((0, rows), (0, 0)), "edge"
+    )
+    out = dwl_jax.infer(Documents(*map(fill, docs)), model, hyper, **settings)
+    return type(out)(*(np.asarray(x)[back.ravel()] for x in out))
 
 
 def topic_cells(problem: Problem, log_B: np.ndarray, top_n: int = 10) -> Cells:

@@ -70,7 +70,7 @@ def begin(path, note: dict[str, Any], versions: dict, *, resume: bool) -> str:
         differ = _differences(before, note)
         if differ:
             raise ValueError(
-                f"--resume: the run in {path} was made with other settings: "
+                f"--out: the run in {path} was made with other settings: "
                 + "; ".join(differ[:6])
             )
     elif parallel.is_first():

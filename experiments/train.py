@@ -20,10 +20,8 @@ from absl import flags, logging
 from dwl_jax import (
     checks,
     data,
-    export,
     forecast,
     forms,
-    io,
     parallel,
     presets,
     runner,
@@ -34,10 +32,9 @@ from dwl_jax import (
 from dwl_jax import train as train_lib
 from dwl_jax.data import Corpus
 from dwl_jax.versions import versions
-from experiments import cli, corpora, rundir
+from experiments import cli, corpora, results, rundir
 
 MODES = get_args(presets.Mode)
-_ACTIVE = 4  # topics of a document in a step, if there are many words and topics
 
 _OUT = flags.DEFINE_string("out", None, "Run directory to make.", required=True)
 _MODE = flags.DEFINE_enum(
@@ -63,7 +60,7 @@ _STREAM = flags.DEFINE_enum(
     "auto",
     ["auto", "yes", "no"],
     "Documents and their weights stay on the host, a batch at a time on the device. "
-    "auto: with more than 1,000 words or 50,000 documents, on one device.",
+    "auto: with a low-rank or neighbour kernel, on one device.",
 )
 _FORECAST = flags.DEFINE_bool("forecast", True, "Say time and memory before the start.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on where the run in --out stopped.")
@@ -145,12 +142,11 @@ def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
     return presets.starting_vectors(found.X)
 
 
-def streamed(corpus: Corpus, cfg: types.Config, mesh) -> bool:
+def streamed(cfg: types.Config, mesh) -> bool:
     """Whether documents stay on the host."""
     if _STREAM.value != "auto":
         return _STREAM.value == "yes"
-    large = corpus.num_words > forms.DENSE_WORDS or corpus.num_docs > 50_000
-    return large and mesh is None and not cfg.warm_start
+    return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
 
 
 def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
@@ -161,13 +157,7 @@ def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
         X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
     choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg)
     logging.info("kernel: %s", choice.why)
-    cfg = choice.cfg
-    many = cfg.kernel in types.FACTORED and cfg.num_topics > 2 * _ACTIVE
-    given = flags.FLAGS["active_topics"].present
-    if many and not (given or cfg.debias or cfg.warm_start):
-        cfg = dataclasses.replace(cfg, active_topics=_ACTIVE)
-        logging.info("topics: the %d largest weights of each document", _ACTIVE)
-    return recipe._replace(cfg=cfg)
+    return recipe._replace(cfg=choice.cfg)
 
 
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
@@ -189,61 +179,6 @@ def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
         "hyper": settings.hyper_to_json(recipe.hyper),
         "x64": jax.config.jax_enable_x64,
     }
-
-
-def save(path: str, state, recipe, corpus: Corpus, note: dict) -> types.Model:
-    """Writes the model of a state."""
-    model = train_lib.model(state, recipe.cfg)
-    io.save_model(
-        path,
-        model,
-        cfg=recipe.cfg,
-        hyper=recipe.hyper,
-        vocab=corpus.vocab,
-        kinds=corpus.kinds,
-        descriptions=corpus.descriptions,
-        extra=note,
-    )
-    return model
-
-
-def write_results(out: str, state, recipe, corpus: Corpus, note: dict) -> None:
-    """The model and its exports."""
-    model = save(f"{out}/model", state, recipe, corpus, note)
-    words = {"kinds": corpus.kinds, "descriptions": corpus.descriptions}
-    export.write_word2vec(f"{out}/embeddings.txt", model.X, corpus.vocab)
-    export.write_topics(f"{out}/topics.csv", model.log_B, corpus.vocab, **words)
-    if _PROJECTOR.value:
-        export.write_projector(f"{out}/projector", model.X, corpus.vocab, **words)
-    if _PYLDAVIS.value:
-        lam = jax.nn.softmax(state.params.A, axis=-1)
-        export.write_pyldavis(f"{out}/pyldavis.json", model, lam, corpus)
-
-
-def reporter(metrics: runner.Metrics, bar: tqdm.tqdm):
-    """Called after each epoch: numbers to files, progress to stderr."""
-
-    def watch(epoch, info):
-        if not parallel.is_first():
-            return
-        metrics(epoch, info)
-        bar.update(epoch + 1 - bar.n)
-        bar.set_postfix(loss=f"{info.loss.mean():.4f}")
-        if bar.disable:  # no terminal: a line for each epoch
-            logging.info("epoch %d: loss %.4f", epoch, info.loss.mean())
-
-    return watch
-
-
-def batch_reporter(bar: tqdm.tqdm):
-    """Called after each batch: the bar moves within an epoch."""
-
-    def watch(done, batches):
-        at = np.floor(bar.n) + done / batches
-        if done < batches:  # the last one is the epoch's own report
-            bar.update(at - bar.n)
-
-    return watch
 
 
 def main(argv):
@@ -281,13 +216,13 @@ def main(argv):
     logging.info("training on %s", corpus.summary())
 
     rows = None
-    if streamed(corpus, recipe.cfg, mesh):
+    if streamed(recipe.cfg, mesh):
         rows = stream.from_counts(corpus.counts, task.docs.mass.dtype)
         if _FORECAST.value:
             found = forecast.measure(task, rows, cfg=recipe.cfg)
             logging.info("forecast: %s", found.text(recipe.num_epochs))
     metrics = runner.Metrics(out)
-    bar = tqdm.tqdm(total=float(recipe.num_epochs), unit="epoch", disable=None)
+    bar = tqdm.tqdm(total=recipe.num_epochs, unit="epoch", disable=None)
     with runner.Signals() as signals:
         try:
             ended = runner.run(
@@ -299,14 +234,14 @@ def main(argv):
                 resume=_RESUME.value,
                 save_every=_SAVE_EVERY.value or 1,
                 keep=_KEEP.value,
-                watch=reporter(metrics, bar),
+                watch=results.reporter(metrics, bar),
                 stop=signals,
                 rows=rows,
-                watch_batches=batch_reporter(bar),
+                watch_batches=results.batch_reporter(bar),
             )
         except checks.NonFiniteError as error:
             if first:
-                save(f"{out}/last_good", error.state, recipe, corpus, note)
+                results.save(f"{out}/last_good", error.state, recipe, corpus, note)
                 logging.error("the last good state is the model in %s/last_good.", out)
             raise
         finally:
@@ -316,7 +251,15 @@ def main(argv):
         logging.warning("stopped at epoch %d; --resume goes on.", ended.state.epoch)
         return 128 + (signals.received or 0)
     if first:
-        write_results(out, ended.state, recipe, corpus, note)
+        results.write(
+            out,
+            ended.state,
+            recipe,
+            corpus,
+            note,
+            projector=_PROJECTOR.value,
+            pyldavis=_PYLDAVIS.value,
+        )
         rundir.finish(out)
         print(out)
     return 0

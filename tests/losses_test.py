@@ -121,3 +121,50 @@ def test_envelope_gradient_of_the_divergence_is_the_finite_difference(what):
     want = reference.finite_difference(fn, x, direction, step=1e-5)
     got = jnp.vdot(jax.jit(jax.grad(fn))(x), direction)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def by_hand(F, labels, weight, blur):
+    """NCA over documents that know their label; all labels weigh the same."""
+    known = [i for i in range(len(F)) if labels[i] >= 0 and weight[i] > 0]
+    D2 = lambda i, j: np.sum((F[i] - F[j]) ** 2)
+    unit = np.mean([D2(i, j) for i in known for j in known if i != j])
+    size = lambda i: sum(labels[j] == labels[i] for j in known)
+    total, labels_seen = 0.0, {labels[i] for i in known if size(i) > 1}
+    for i in known:
+        if size(i) == 1:
+            continue
+        draw = {j: np.exp(-D2(i, j) / (blur * unit)) / size(j) for j in known if j != i}
+        own = sum(p for j, p in draw.items() if labels[j] == labels[i])
+        total -= np.log(own / sum(draw.values())) / size(i)
+    return total / len(labels_seen)
+
+
+def test_neighbours_are_those_by_hand_and_blind_to_scale_and_to_what_is_unknown():
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(9, 3))
+    labels = np.array([0, 0, 1, 1, 1, 1, -1, 2, 0])
+    weight = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 0])
+    got = losses.neighbours(F, labels, weight)
+    np.testing.assert_allclose(got, by_hand(F, labels, weight, 0.1), rtol=1e-9)
+    np.testing.assert_allclose(losses.neighbours(5 * F, labels, weight), got, rtol=1e-9)
+    F[[6, 8]] = 100.0  # unknown, and no document
+    np.testing.assert_allclose(losses.neighbours(F, labels, weight), got, rtol=1e-9)
+    assert losses.neighbours(F, np.full(9, -1), weight) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_descending_on_neighbours_brings_labels_together(dtype):
+    rng = np.random.default_rng(1)
+    Y, labels = rng.normal(size=(40, 6)), np.arange(40) % 2
+    Y[:, 0] += 1.5 * labels  # one of six words tells
+    X, weight = np.eye(6), np.ones(40)
+    Y, X, weight = (jnp.asarray(x, dtype) for x in (Y, X, weight))
+    loss = lambda X: losses.neighbours(Y @ X, labels, weight)
+    grad = jax.jit(jax.grad(loss))
+    before = loss(X)
+    for _ in range(200):
+        X = X - 0.2 * grad(X)
+    assert loss(X) < 0.7 * before
+    size = np.linalg.norm(np.asarray(X), axis=1)
+    assert size[0] == size.max()
+    assert np.isfinite(grad(jnp.zeros_like(X))).all()  # all documents coincide

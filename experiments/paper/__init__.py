@@ -1,0 +1,1 @@
+"""The paper's tables and figures, one script each; experiments.reproduce runs all."""
