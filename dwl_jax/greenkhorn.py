@@ -2,7 +2,7 @@
 
 The row or column whose sum is furthest from its marginal is scaled to it; all sums are
 then updated, which costs n + m where a Sinkhorn iteration costs 2 n m. The paper names
-it as future work. For the plans of Eq. (6) it does not win: see docs/large.md.
+it as future work. Nothing in training uses it.
 """
 
 from typing import NamedTuple

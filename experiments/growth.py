@@ -101,45 +101,6 @@ def documents(num_docs: int, changes: dict) -> tuple[float, float]:
     return epochs(counts, 1), epochs(tenth, 10)
 
 
-def plot(cells: list[dict], path: str) -> None:
-    """Seconds over words, both in logs, as a small SVG."""
-    width, height, pad = 420, 260, 45
-    N = np.log([c["N"] for c in cells])
-    t = np.log([c["processor"] for c in cells])
-    x = lambda n: pad + (n - N.min()) / max(np.ptp(N), 1e-9) * (width - 2 * pad)
-    y = lambda s: (
-        height - pad - (s - t.min()) / max(np.ptp(t), 1e-9) * (height - 2 * pad)
-    )
-    colours = dict(zip(FORMS, ("#c0392b", "#2471a3", "#229954"), strict=True))
-    text = lambda a, b, word, at="middle": (
-        f'<text x="{a:.0f}" y="{b:.0f}" font-size="11" font-family="sans-serif" '
-        f'text-anchor="{at}">{word}</text>'
-    )
-    body = [
-        text(width / 2, height - 8, "words"),
-        text(8, 18, "seconds a step", "start"),
-    ]
-    for form in dict.fromkeys(c["form"] for c in cells):
-        at = [(x(np.log(c["N"])), y(np.log(c["processor"])), c)
-              for c in cells if c["form"] == form]  # fmt: skip
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in at)
-        body.append(
-            f'<polyline points="{line}" fill="none" stroke="{colours[form]}" '
-            'stroke-width="2"/>'
-        )
-        for a, b, cell in at:
-            body.append(text(a, b - 7, f"{cell['processor']:.2g}"))
-            body.append(text(a, height - pad + 16, f"{cell['N']:,}"))
-        body.append(text(at[-1][0], at[-1][1] + 16, form))
-    with open(path, "w", encoding="ascii") as handle:
-        handle.write(
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
-            f'height="{height}"><rect width="100%" height="100%" fill="white"/>'
-            + "".join(body)
-            + "</svg>\n"
-        )
-
-
 def main(argv):
     del argv
     FLAGS = flags.FLAGS
@@ -169,7 +130,6 @@ def main(argv):
             print(f"exponent of {form}: {exponent(cells, form):.2f}")
     if FLAGS.out:
         os.makedirs(FLAGS.out, exist_ok=True)
-        plot(cells, os.path.join(FLAGS.out, "growth.svg"))
         with open(os.path.join(FLAGS.out, "growth.json"), "w") as handle:
             json.dump(cells, handle, indent=1)
 
@@ -181,7 +141,7 @@ def define_flags():
     flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
     for name in ("num_topics", "active_topics", "num_iters", "rank", "batch_size"):
         flags.DEFINE_integer(name, 0, f"Config.{name}; the recipe's if not given.")
-    flags.DEFINE_string("out", None, "Folder for growth.svg and growth.json.")
+    flags.DEFINE_string("out", None, "Folder for growth.json.")
 
 
 if __name__ == "__main__":

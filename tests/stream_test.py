@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from dwl_jax import documents, stream, train
+from dwl_jax import documents, forecast, runner, stream, train
 from dwl_jax.types import Config, Hyper
 
 N = 12
@@ -68,6 +68,30 @@ class StreamTest(parameterized.TestCase):
             cfg=cfg, labels=labels, num_labels=2,
         )  # fmt: skip
         np.testing.assert_allclose(got.params.A, want.params.A, atol=2e-3)
+
+    def test_a_run_from_the_host_resumes_with_the_same_bits(self):
+        Y, folder = counts(), self.create_tempdir().full_path
+        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="lowrank",
+                     rank=5)  # fmt: skip
+        task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
+        rows = stream.from_counts(Y)
+        run = lambda number, **kw: runner.run(
+            task, cfg=cfg, num_epochs=number, rows=rows, **kw
+        )
+        whole = run(2).state
+        run(1, folder=folder)
+        parts = run(2, folder=folder, resume=True).state
+        jax.tree.map(np.testing.assert_array_equal, parts, whole)
+
+    def test_the_forecast_counts_batches_and_leaves_the_task_alone(self):
+        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2)
+        task = train.prepare(jax.random.key(0), counts(), Hyper(), cfg=cfg)
+        before = jax.tree.map(np.array, task.state)
+        found = forecast.measure(task, stream.from_counts(counts()), cfg=cfg)
+        self.assertEqual(found.batches, 3)
+        self.assertGreater(found.step, 0.0)
+        self.assertIn("2 epochs of 3 batches", found.text(2))
+        jax.tree.map(np.testing.assert_array_equal, task.state, before)
 
     def test_warm_start_is_refused(self):
         cfg = Config(num_topics=2, dim=3, warm_start=True)
