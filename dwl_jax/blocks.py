@@ -1,8 +1,7 @@
 """The kernel of many words, a block of rows at a time: nothing of size N x N is kept.
 
 Squared distances come from a matrix product here, which puts coinciding words up to
-1e-3 of a unit apart in float32: right for the factored kernels, which are approximate,
-and ten times faster than the differences that `cost.distance_matrix` forms.
+1e-3 of a unit apart in float32: enough for the factored kernels, which are approximate.
 """
 
 from typing import NamedTuple

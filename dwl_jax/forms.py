@@ -10,7 +10,7 @@ from dwl_jax import blocks, kernel_lowrank, kernel_neighbours
 from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
-DENSE_WORDS = 1_000  # up to here the matrix is as quick as anything
+DENSE_WORDS = 1_000  # up to here `choose` stays with the matrix
 _RANKS = (32, 64, 128, 256)
 _TOLERANCE = 0.1  # of products with document-like vectors, off the diagonal
 
