@@ -52,8 +52,7 @@ def barycenter(
     """Sinkhorn barycenters of K topics for documents that share a kernel (Alg. 2).
 
     Args:
-      log_B: log topic distributions, [K, N], or each document's own, [..., K, N]; -inf
-        where a topic has no mass.
+      log_B: log topic distributions, [K, N]; -inf where a topic has no mass.
       lam: topic weights on the simplex, [..., K].
       kernel: of the distilled cost D^tau, N words.
       num_iters: Sinkhorn iterations, the paper's L; static.
@@ -66,7 +65,7 @@ def barycenter(
       A Barycenter. Differentiable once, in reverse mode, with respect to log_B, lam,
       kernel and log_scal.
     """
-    K, N = log_B.shape[-2:]
+    K, N = log_B.shape
     batch, rows = lam.shape[:-1], K + debias
     if lam.shape[-1] != K:
         raise ValueError(f"lam has {lam.shape[-1]} weights for {K} topics.")
@@ -76,9 +75,6 @@ def barycenter(
         raise ValueError(f"num_iters must be at least 1, got {num_iters}.")
     if memory not in ("store", "recompute"):
         raise ValueError(f"memory must be store or recompute, got {memory!r}.")
-    if log_B.ndim > 2 and log_B.shape[:-2] != batch:
-        raise ValueError(f"lam has batch {batch}, the topics {log_B.shape[:-2]}.")
-    log_B = log_B.reshape(-1, K, N)  # one for all documents, or one for each
     lam, h = lam.reshape(-1, K), None
     if log_scal is not None:
         if log_scal.shape != (*batch, rows, N):
@@ -150,12 +146,12 @@ def _disagreement(kernel, lam, scal, new, y):
 
 
 def _words_first(kernel, log_B, lam, log_scal, rows):
-    """As the loop has them: B [N, K, 1 or s], lam [1, K, s], scal [N, rows, s]."""
+    """The loop's own view: kernel, B [N, K, 1], lam [1, K, s], scal [N, rows, s]."""
     if log_scal is None:
-        log_scal = jnp.zeros((log_B.shape[2], rows, len(lam)), log_B.dtype)
+        log_scal = jnp.zeros((log_B.shape[1], rows, len(lam)), log_B.dtype)
     else:
         log_scal = log_scal.transpose(2, 1, 0)
-    B, scal = (masses.enter(kernel, x) for x in (log_B.T, log_scal))
+    B, scal = (masses.enter(kernel, x) for x in (log_B.T[:, :, None], log_scal))
     return kernel_lib.words_first(kernel), B, lam.T[None], scal
 
 
@@ -217,7 +213,7 @@ class _Adjoint(NamedTuple):
 
     scal: Array  # [N, K (+ 1), s] of log_scal
     lam: Array  # [K, s] summed over iterations
-    log_B: Array  # [N, K, 1 or s] summed over iterations
+    log_B: Array  # [N, K] summed over iterations
     kernel: Any  # of log C, summed over iterations; None if nobody asked
 
 
@@ -242,19 +238,14 @@ def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
     return _Adjoint(
         scal=scal_bar,
         lam=adjoint.lam + jnp.sum(log_phi * y_bar, axis=0),
-        log_B=adjoint.log_B + _as_given(q_bar, B),
+        log_B=adjoint.log_B + jnp.sum(q_bar, axis=2),
         kernel=kernel_bar,
     )
 
 
-def _as_given(q_bar, B):
-    """Summed over documents, unless each has topics of its own."""
-    return jnp.sum(q_bar, axis=2, keepdims=True) if B.shape[2] == 1 else q_bar
-
-
 def _solve_bwd(rows, num_iters, residuals, cotangents):
     log_B, lam, kernel, log_scal, trace, learn_cost = residuals
-    shape = (log_B.shape[2], rows, len(lam))
+    shape = (log_B.shape[1], rows, len(lam))
     y_bar, scal_bar, _ = (  # the error carries no gradient
         None if isinstance(c, SymbolicZero) else c.T for c in cotangents
     )

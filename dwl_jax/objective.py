@@ -97,11 +97,9 @@ def topic_loss(
     """
     X = cfg.embedding.apply(theta, features)
     k = distilled_kernel(X, hyper, cfg, basis)
-    lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
-    if cfg.active_topics:
-        lam, log_B = active(A_s, log_B, cfg.active_topics)
+    lam = simplex.weights(A_s)
     bary = barycenter(
-        log_B,
+        simplex.log_topics(R),
         lam,
         k,
         num_iters=cfg.num_iters,
@@ -119,21 +117,6 @@ def topic_loss(
         apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
         total += hyper.metric_weight * jnp.sum(batch.mask) * apart
     return total, (loss, bary, k)
-
-
-def active(A_s: Array, log_B: Array, number: int) -> tuple[Array, Array]:
-    """The largest weights of each document, made to sum to 1, and their topics.
-
-    Args:
-      A_s: logits of the weights, [s, K].
-      log_B: topics, [K, N].
-      number: how many topics a document keeps; static.
-
-    Returns:
-      Weights, [s, number], and each document's own topics, [s, number, N].
-    """
-    chosen = jax.lax.top_k(A_s, number)[1]
-    return simplex.weights(jnp.take_along_axis(A_s, chosen, axis=1)), log_B[chosen]
 
 
 def closest_topic(

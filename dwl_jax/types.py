@@ -59,7 +59,6 @@ class Config:
     kernel: KernelForm = "auto"
     rank: int = 64  # of the low-rank kernel
     neighbours: int = 32  # of each word, in the neighbour kernel
-    active_topics: int = 0  # a document's largest weights that a step uses; 0: all
     memory: Memory = "store"
     warm_start: bool = False  # keep each document's scalings from epoch to epoch
     debias: bool = False
@@ -106,13 +105,6 @@ class Config:
                 )
         if self.clip_norm is not None and not 0.0 < self.clip_norm < math.inf:
             raise ValueError(f"Config.clip_norm must be > 0, got {self.clip_norm!r}.")
-        if not 0 <= self.active_topics <= self.num_topics:
-            raise ValueError(
-                f"Config.active_topics must be in 0 .. {self.num_topics}, got "
-                f"{self.active_topics!r}."
-            )
-        if self.active_topics and (self.warm_start or self.debias):
-            raise ValueError("Config.active_topics needs no warm_start and no debias.")
         if self.kernel in FACTORED:
             if self.step not in ("explicit", "none"):
                 raise ValueError(

@@ -106,7 +106,7 @@ def main(argv):
     FLAGS = flags.FLAGS
     cli.setup_jax()
     changes = {name: FLAGS[name].value for name in
-               ("num_topics", "active_topics", "num_iters", "rank", "batch_size")
+               ("num_topics", "num_iters", "rank", "batch_size")
                if FLAGS[name].present}  # fmt: skip
     if FLAGS.documents:
         one, ten = documents(FLAGS.documents, changes)
@@ -139,7 +139,7 @@ def define_flags():
     flags.DEFINE_multi_enum("forms", ["lowrank"], list(FORMS), "Kernels, repeated.")
     flags.DEFINE_integer("repeats", 3, "Best of so many.", lower_bound=1)
     flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
-    for name in ("num_topics", "active_topics", "num_iters", "rank", "batch_size"):
+    for name in ("num_topics", "num_iters", "rank", "batch_size"):
         flags.DEFINE_integer(name, 0, f"Config.{name}; the recipe's if not given.")
     flags.DEFINE_string("out", None, "Folder for growth.json.")
 

@@ -10,7 +10,6 @@ from absl.testing import absltest, parameterized
 import dwl_jax
 from dwl_jax import blocks, cost, embedding, forms, kernel, supports, train, transport
 from dwl_jax.documents import Documents, dense
-from dwl_jax.objective import active
 from dwl_jax.types import Config, Hyper
 
 N = 30
@@ -96,24 +95,9 @@ class TrainTest(parameterized.TestCase):
         cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
         self.assertGreater(cosine, 0.95)
 
-    def test_all_topics_active_is_no_choice(self):
-        want, want_info = self.fit(kernel="fast")
-        got, info = self.fit(kernel="fast", active_topics=3)
-        np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-4)
-        np.testing.assert_allclose(got.X, want.X, atol=1e-2)
-
-    def test_active_topics_are_the_largest(self):
-        A = jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]])
-        log_B = jnp.arange(12.0).reshape(3, 4)
-        lam, own = active(A, log_B, 2)
-        np.testing.assert_allclose(lam[0], jax.nn.softmax(jnp.array([2.0, 1.0])))
-        np.testing.assert_array_equal(own[1], log_B[jnp.array([0, 2])])
-
     @parameterized.parameters(
         ({"kernel": "lowrank", "step": "proximal"}, "step"),
         ({"kernel": "neighbours", "closest": "distance"}, "closest"),
-        ({"active_topics": 9}, "active_topics"),
-        ({"active_topics": 2, "debias": True}, "active_topics"),
         ({"rank": 0}, "rank"),
         ({"kernel": "sparse"}, "kernel"),
     )
