@@ -127,6 +127,11 @@ def check_flags() -> None:
         raise ValueError(f"{names} are needed together.")
     if _VECTORS.value and _MODE.value != "finetune":
         raise ValueError(f"--vectors: --mode={_MODE.value} starts without vectors.")
+    if _STREAM.value == "yes":
+        if _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1:
+            raise ValueError("--stream=yes is for one device.")
+        if flags.FLAGS["warm_start"].value:
+            raise ValueError("--stream=yes: --warm_start keeps scalings on the device.")
 
 
 def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
