@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
-from dwl_jax import embedding, kernel, losses, simplex, transport
+from dwl_jax import embedding, forms, kernel, losses, simplex, transport
 from dwl_jax.barycenter import Barycenter, barycenter
-from dwl_jax.types import Config, Hyper, optimizer
+from dwl_jax.documents import Documents
+from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
 
@@ -20,6 +21,7 @@ class Batch(NamedTuple):
     mask: Array  # [s] 1 or 0
     y: Array  # [s, N]
     labels: Array | None  # [s] int, -1 where unknown
+    docs: Documents | None = None  # the same as y, [s, S]; for factored kernels
 
 
 def ground_cost(X: Array, cfg: Config) -> Array:
@@ -27,8 +29,15 @@ def ground_cost(X: Array, cfg: Config) -> Array:
     return cost_lib.scale(cost_lib.distance_matrix(X, squared=cfg.squared), cfg.scale)
 
 
-def distilled_kernel(X: Array, hyper: Hyper, cfg: Config) -> kernel.Kernel:
-    """The kernel of D_theta^tau that the topics are learned with."""
+def distilled_kernel(
+    X: Array, hyper: Hyper, cfg: Config, basis: Any = None
+) -> kernel.Kernel:
+    """The kernel of D_theta^tau that the topics are learned with.
+
+    A factored one goes on from the `basis` of a kernel near it, if there is one.
+    """
+    if cfg.kernel in FACTORED:
+        return forms.build(X, hyper, cfg, basis)
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
     return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
 
@@ -64,6 +73,7 @@ def topic_loss(
     log_scal: Array | None,
     features: Array | None,
     hyper: Hyper,
+    basis: Any = None,
     *,
     cfg: Config,
     num_labels: int = 0,
@@ -78,6 +88,7 @@ def topic_loss(
       log_scal: scalings to start from, [s, K, N], or None.
       features: of the embedding map, [N, F], or None.
       hyper: traced numbers.
+      basis: of a factored kernel, to go on from.
       cfg: static choices.
       num_labels: 0, or how many labels the documents may have.
 
@@ -85,7 +96,7 @@ def topic_loss(
       The sum of losses, and (loss of each document [s], barycenters, kernel).
     """
     X = cfg.embedding.apply(theta, features)
-    k = distilled_kernel(X, hyper, cfg)
+    k = distilled_kernel(X, hyper, cfg, basis)
     lam = simplex.weights(A_s)
     bary = barycenter(
         simplex.log_topics(R),
@@ -154,6 +165,19 @@ def embedding_step(
             embed=embed,
             num_steps=cfg.inner_steps,
         )
+    return protect(theta, theta_start, hyper, cfg)
+
+
+def pulled_step(theta, theta_start, features, LX: Array, hyper: Hyper, cfg: Config):
+    """`embedding_step` of the explicit kind, from L X alone."""
+    embed = lambda theta: cfg.embedding.apply(theta, features)
+    grad = jax.vjp(embed, theta)[1](2.0 * LX)[0]
+    theta = embedding.descend(theta, grad, hyper.rate_theta)
+    return protect(theta, theta_start, hyper, cfg)
+
+
+def protect(theta, theta_start, hyper: Hyper, cfg: Config) -> Any:
+    """Anchor and hold, after a step."""
     theta = jax.tree.map(lambda x, x0: x + hyper.anchor * (x0 - x), theta, theta_start)
     if cfg.hold == "none":
         return theta

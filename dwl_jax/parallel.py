@@ -157,6 +157,8 @@ def _put(x: np.ndarray, sharding: NamedSharding) -> Array:
 
 
 def _fetch(x: Array) -> np.ndarray:
+    if isinstance(x, np.ndarray):
+        return x
     if x.is_fully_addressable or x.is_fully_replicated:
         return np.asarray(x)
     return np.asarray(multihost_utils.process_allgather(x, tiled=True))

@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from dwl_jax import checkpoint, checks, parallel, train
+from dwl_jax import checkpoint, checks, parallel, stream, train
 from dwl_jax.types import Config, Info, State
 
 _epoch = jax.jit(
@@ -47,6 +47,8 @@ def run(
     keep: int = 3,
     watch: Callable[[int, Info], None] = lambda epoch, info: None,
     stop: Callable[[], bool] = lambda: False,
+    rows: stream.Rows | None = None,
+    watch_batches: Callable[[int, int], None] = lambda done, batches: None,
 ) -> Run:
     """Trains to `num_epochs` epochs, with checkpoints.
 
@@ -61,6 +63,9 @@ def run(
       keep: how many checkpoints stay.
       watch: called with the number of an epoch and its Info, as numpy, when it is over.
       stop: asked after each epoch; True ends the run with a checkpoint.
+      rows: the same documents on the host, to go to the device a batch at a time; not
+        with a mesh.
+      watch_batches: with `rows`: called with the batches done, and all, of an epoch.
 
     Returns:
       A Run.
@@ -78,19 +83,27 @@ def run(
         checkpoint.clean(folder)
         found = checkpoint.restore(folder, state) if resume else None
         state = state if found is None else found
+    if rows is not None:
+        if mesh is not None:
+            raise ValueError("documents on the host go to one device, not to a mesh.")
+        state = stream.to_host(state)
     stopped, num_done = False, int(state.epoch)
     with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
         for epoch in range(num_done, num_epochs):
-            state, info = _epoch(
-                task.key,
-                state,
-                task.docs,
-                task.hyper,
-                cfg=cfg,
-                labels=task.labels,
-                num_labels=task.num_labels,
-                num_docs=num_docs,
-            )
+            shared = {"cfg": cfg, "labels": task.labels, "num_labels": task.num_labels}
+            if rows is None:
+                state, info = _epoch(
+                    task.key,
+                    state,
+                    task.docs,
+                    task.hyper,
+                    num_docs=num_docs,
+                    **shared,
+                )
+            else:
+                state, info = stream.epoch(
+                    task.key, state, rows, task.hyper, watch=watch_batches, **shared
+                )
             info = jax.tree.map(np.asarray, info)
             watch(epoch, info)
             if not bool(state.finite):

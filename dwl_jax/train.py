@@ -7,7 +7,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dwl_jax import checks, embedding, kernel, mesh, simplex, start, transport
+from dwl_jax import (
+    checks,
+    embedding,
+    forms,
+    kernel,
+    mesh,
+    simplex,
+    start,
+    supports,
+    transport,
+)
 from dwl_jax.documents import Documents, dense
 from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
@@ -16,9 +26,11 @@ from dwl_jax.objective import (
     embedding_step,
     ground_cost,
     own_topics,
+    pulled_step,
     topic_loss,
 )
 from dwl_jax.types import (
+    FACTORED,
     Config,
     Hyper,
     Info,
@@ -119,7 +131,7 @@ def step(
         has_aux=True,
     )
     (total, (loss, bary, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
-        A_s, params.R, params.theta, batch, log_scal_s, features, hyper
+        A_s, params.R, params.theta, batch, log_scal_s, features, hyper, state.basis
     )
     count = jnp.sum(batch.mask)
     share = 1.0 / count if cfg.reduction == "mean" else 1.0
@@ -136,28 +148,29 @@ def step(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
-    L, energy, transport_error = None, *jnp.zeros((2,), R.dtype)
+    move, L, energy, transport_error = embedding_step, None, *jnp.zeros((2,), R.dtype)
     if cfg.step != "none":
         X = cfg.embedding.apply(theta, features)
-        k_D = kernel.build(
-            ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
-        )
         lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
-        own = None
+        own, k_D = None, None
         if num_labels:
             own = own_topics(batch.labels, cfg.num_topics, num_labels)
+        if cfg.kernel not in FACTORED:
+            k_D = kernel.build(
+                ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
+            )
         nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
-        plans = transport.aggregate(
-            log_B[nearest],
-            batch.y,
-            k_D,
-            num_iters=cfg.transport_iters,
-            weight=share * batch.mask,
-        )
-        L = embedding.laplacian(plans.T)
-        energy = embedding.spread_energy(X, L)
+        how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
+        if cfg.kernel in FACTORED:
+            ground = forms.undistilled(X, hyper, cfg)
+            plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            move, L, energy = pulled_step, plans.LX, plans.energy
+        else:
+            plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)
+            L = embedding.laplacian(plans.T)
+            energy = embedding.spread_energy(X, L)
         transport_error = jnp.sum(batch.mask * plans.error) / count
-    theta = embedding_step(theta, state.theta_start, features, L, hyper, cfg)
+    theta = move(theta, state.theta_start, features, L, hyper, cfg)
 
     new_scal_s = None if log_scal_s is None else jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
@@ -169,19 +182,23 @@ def step(
     A, opt_A, log_scal = put(
         (params.A, state.opt_A, state.log_scal), batch.rows, rows_s
     )
-    R, opt_R, theta, opt_theta = jax.tree.map(
+    basis = k.next_basis if cfg.kernel in FACTORED else state.basis
+    R, opt_R, theta, opt_theta, basis = jax.tree.map(
         pick,
-        (R, state_R, theta, state_theta),
-        (params.R, state.opt_R, params.theta, state.opt_theta),
+        (R, state_R, theta, state_theta, basis),
+        (params.R, state.opt_R, params.theta, state.opt_theta, state.basis),
     )
     info = Info(
         loss=jnp.sum(batch.mask * loss) / count,
         energy=energy,
         error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
-        fast=k.fits if cfg.kernel == "auto" else jnp.asarray(cfg.kernel != "log"),
+        fast=k.fits
+        if cfg.kernel in ("auto", *FACTORED)
+        else jnp.asarray(cfg.kernel != "log"),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
+        kernel_error=k.error if cfg.kernel in FACTORED else jnp.zeros((), R.dtype),
     )
     return state._replace(
         params=Params(A, R, theta),
@@ -190,6 +207,7 @@ def step(
         opt_theta=opt_theta,
         log_scal=log_scal,
         finite=finite,
+        basis=basis,
     ), info
 
 
@@ -227,10 +245,14 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
 
+    if cfg.kernel == "neighbours":
+        X = cfg.embedding.apply(state.params.theta, state.features)
+        state = state._replace(basis=forms.refresh(X, hyper, cfg, state.basis))
+
     def body(state, rows):
         docs_s, labels_s = take((docs, labels), rows)
         mask = (rows < M).astype(docs.mass.dtype)
-        batch = Batch(rows, mesh.split(mask), dense(docs_s, N), labels_s)
+        batch = Batch(rows, mesh.split(mask), dense(docs_s, N), labels_s, docs_s)
         return step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
 
     state, info = jax.lax.scan(body, state, order.reshape(num_batches, s))
@@ -313,6 +335,8 @@ def prepare(
         dtype=dtype,
     )
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
+    X = cfg.embedding.apply(state.params.theta, state.features)
+    state = state._replace(basis=forms.first(X, hyper, cfg))
     return Task(key_run, state, docs, hyper, labels, num_labels)
 
 

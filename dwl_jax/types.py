@@ -15,12 +15,13 @@ import optax
 from dwl_jax.barycenter import Memory
 from dwl_jax.cost import Scale
 from dwl_jax.embedding import EmbeddingMap, Hold, one_hot
-from dwl_jax.kernel import Form
 from dwl_jax.losses import Loss
 
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
 Closest = Literal["weight", "distance"]
+KernelForm = Literal["auto", "plain", "fast", "log", "lowrank", "neighbours"]
+FACTORED = ("lowrank", "neighbours")  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
@@ -55,7 +56,9 @@ class Config:
     loss: str | Loss = "kl"
     scale: Scale = "mean"
     squared: bool = False  # squared distances as ground cost
-    kernel: Form = "auto"
+    kernel: KernelForm = "auto"
+    rank: int = 64  # of the low-rank kernel
+    neighbours: int = 32  # of each word, in the neighbour kernel
     memory: Memory = "store"
     warm_start: bool = False  # keep each document's scalings from epoch to epoch
     debias: bool = False
@@ -74,14 +77,14 @@ class Config:
     clip_norm: float | None = None  # of the gradients of R, theta and each row of A
 
     def __post_init__(self):
-        sizes = ("num_topics", "dim", "batch_size", "num_iters")
+        sizes = ("num_topics", "dim", "batch_size", "num_iters", "rank", "neighbours")
         for name in (*sizes, "transport_iters", "inner_steps"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")
         choices = {
             "scale": get_args(Scale),
-            "kernel": get_args(Form),
+            "kernel": get_args(KernelForm),
             "memory": get_args(Memory),
             "step": get_args(Step),
             "closest": get_args(Closest),
@@ -102,6 +105,17 @@ class Config:
                 )
         if self.clip_norm is not None and not 0.0 < self.clip_norm < math.inf:
             raise ValueError(f"Config.clip_norm must be > 0, got {self.clip_norm!r}.")
+        if self.kernel in FACTORED:
+            if self.step not in ("explicit", "none"):
+                raise ValueError(
+                    f"Config.step {self.step!r} needs the Laplacian as a matrix, which "
+                    f"Config.kernel {self.kernel!r} does not form."
+                )
+            if self.closest != "weight":
+                raise ValueError(
+                    f"Config.closest 'distance' needs a dense kernel, not "
+                    f"{self.kernel!r}."
+                )
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
         if self.hold != "none" and self.embedding is not one_hot:
@@ -146,6 +160,7 @@ class State(NamedTuple):
     features: Array | None  # [N, F] word features of the embedding map
     epoch: Array  # [] int32, epochs done
     finite: Array  # [] bool, False once a step was not: then nothing moves any more
+    basis: Any = None  # what a factored kernel goes on from
 
 
 class Info(NamedTuple):
@@ -158,6 +173,7 @@ class Info(NamedTuple):
     fast: Array  # the fast kernel was exact and used, for the barycenter
     grad_norm: Array  # of R
     fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] was not finite
+    kernel_error: Array  # of a factored kernel's products, relative; 0 for a dense one
 
 
 class Model(NamedTuple):

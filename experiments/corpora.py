@@ -35,6 +35,9 @@ _MIN_DISEASES = flags.DEFINE_integer(
 _MIN_PROCEDURES = flags.DEFINE_integer(
     "min_procedures", 2, "Hospital data: drop admissions with fewer.", lower_bound=0
 )
+_MIN_COUNT = flags.DEFINE_integer(
+    "min_count", 1, "Hospital data: drop codes in fewer admissions.", lower_bound=1
+)
 _MIN_DOCS = flags.DEFINE_integer(
     "min_docs", 1, "Texts: drop words in fewer documents.", lower_bound=1
 )
@@ -56,6 +59,7 @@ class Spec:
     codes: str = "paper81"
     min_diseases: int = 2
     min_procedures: int = 2
+    min_count: int = 1
     min_docs: int = 1
     max_words: int | None = None
     stop_words: bool = False
@@ -89,12 +93,15 @@ def load(spec: Spec) -> Corpus:
     try:
         if spec.corpus in _CODED:
             read = getattr(data, f"read_{spec.corpus}")
-            return read(
-                spec.path,
-                codes=spec.codes,
-                min_diseases=spec.min_diseases,
-                min_procedures=spec.min_procedures,
-            )
+            minima = {
+                "min_diseases": spec.min_diseases,
+                "min_procedures": spec.min_procedures,
+            }
+            if spec.min_count == 1:
+                return read(spec.path, codes=spec.codes, **minima)
+            corpus = read(spec.path, codes=spec.codes)
+            corpus = data.select_min_count(corpus, spec.min_count)
+            return data.select_docs(corpus, **minima)
         if spec.corpus == "npz":
             return data.load(spec.path)
         name = {"lines": "read_labelled_lines", "folder": "read_folder"}[spec.corpus]

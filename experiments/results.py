@@ -1,6 +1,7 @@
 """What a training leaves behind: the model, its exports, numbers on the way."""
 
 import jax
+import numpy as np
 import tqdm
 from absl import logging
 
@@ -58,5 +59,16 @@ def reporter(metrics: runner.Metrics, bar: tqdm.tqdm):
         bar.set_postfix(loss=f"{info.loss.mean():.4f}")
         if bar.disable:  # no terminal: a line for each epoch
             logging.info("epoch %d: loss %.4f", epoch, info.loss.mean())
+
+    return watch
+
+
+def batch_reporter(bar: tqdm.tqdm):
+    """Called after each batch: the bar moves within an epoch."""
+
+    def watch(done, batches):
+        at = np.floor(bar.n) + done / batches
+        if done < batches:  # the last one is the epoch's own report
+            bar.update(at - bar.n)
 
     return watch

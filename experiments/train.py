@@ -17,7 +17,18 @@ import numpy as np
 import tqdm
 from absl import flags, logging
 
-from dwl_jax import checks, data, parallel, presets, runner, settings, types
+from dwl_jax import (
+    checks,
+    data,
+    forecast,
+    forms,
+    parallel,
+    presets,
+    runner,
+    settings,
+    stream,
+    types,
+)
 from dwl_jax import train as train_lib
 from dwl_jax.data import Corpus
 from dwl_jax.versions import versions
@@ -44,6 +55,14 @@ _SPLIT = flags.DEFINE_enum(
 _SPLIT_SEED = flags.DEFINE_integer("split_seed", 0, "Of the 50/25/25 split.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of initial values and shuffles.")
 _EPOCHS = flags.DEFINE_integer("epochs", None, "Passes; the mode's.", lower_bound=1)
+_STREAM = flags.DEFINE_enum(
+    "stream",
+    "auto",
+    ["auto", "yes", "no"],
+    "Documents and their weights stay on the host, a batch at a time on the device. "
+    "auto: with a low-rank or neighbour kernel, on one device.",
+)
+_FORECAST = flags.DEFINE_bool("forecast", True, "Say time and memory before the start.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on where the run in --out stopped.")
 _SAVE_EVERY = flags.DEFINE_integer(
     "checkpoint_every", 1, "Epochs between checkpoints; 0: none.", lower_bound=0
@@ -89,6 +108,7 @@ def _define_settings() -> list[str]:
 
 
 _SETTINGS = _define_settings()
+flags.DEFINE_alias("topics", "num_topics")
 
 
 def preset() -> presets.Preset:
@@ -107,6 +127,11 @@ def check_flags() -> None:
         raise ValueError(f"{names} are needed together.")
     if _VECTORS.value and _MODE.value != "finetune":
         raise ValueError(f"--vectors: --mode={_MODE.value} starts without vectors.")
+    if _STREAM.value == "yes":
+        if _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1:
+            raise ValueError("--stream=yes is for one device.")
+        if flags.FLAGS["warm_start"].value:
+            raise ValueError("--stream=yes: --warm_start keeps scalings on the device.")
 
 
 def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
@@ -120,6 +145,24 @@ def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
             corpus, dim=dim, which=_WORD2VEC.value, seed=_SEED.value
         )
     return presets.starting_vectors(found.X)
+
+
+def streamed(cfg: types.Config, mesh) -> bool:
+    """Whether documents stay on the host."""
+    if _STREAM.value != "auto":
+        return _STREAM.value == "yes"
+    return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
+
+
+def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
+    """The recipe with a kernel that suits the vocabulary, which is logged."""
+    X = vectors
+    if X is None:
+        size = (corpus.num_words, recipe.cfg.dim)
+        X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
+    choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg)
+    logging.info("kernel: %s", choice.why)
+    return recipe._replace(cfg=choice.cfg)
 
 
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
@@ -163,6 +206,7 @@ def main(argv):
     if vectors is not None and not flags.FLAGS["dim"].present:
         cfg = dataclasses.replace(recipe.cfg, dim=vectors.shape[1])
         recipe = recipe._replace(cfg=cfg)
+    recipe = settle(recipe, vectors, corpus)
     task = train_lib.prepare(
         jax.random.key(_SEED.value),
         corpus.documents(np.float64 if jax.config.jax_enable_x64 else np.float32),
@@ -176,6 +220,12 @@ def main(argv):
     out = rundir.begin(_OUT.value, note, versions(), resume=_RESUME.value)
     logging.info("training on %s", corpus.summary())
 
+    rows = None
+    if streamed(recipe.cfg, mesh):
+        rows = stream.from_counts(corpus.counts, task.docs.mass.dtype)
+        if _FORECAST.value:
+            found = forecast.measure(task, rows, cfg=recipe.cfg)
+            logging.info("forecast: %s", found.text(recipe.num_epochs))
     metrics = runner.Metrics(out)
     bar = tqdm.tqdm(total=recipe.num_epochs, unit="epoch", disable=None)
     with runner.Signals() as signals:
@@ -191,6 +241,8 @@ def main(argv):
                 keep=_KEEP.value,
                 watch=results.reporter(metrics, bar),
                 stop=signals,
+                rows=rows,
+                watch_batches=results.batch_reporter(bar),
             )
         except checks.NonFiniteError as error:
             if first:

@@ -11,6 +11,7 @@ import pytest
 
 from dwl_jax import data
 from dwl_jax.data import nhds
+from experiments import corpora
 
 REAL = pathlib.Path(__file__).parents[2] / "shared" / "data" / "nhds2010_part.txt.bz2"
 real_file = pytest.mark.skipif(
@@ -155,6 +156,14 @@ def test_paper_subset_in_one_call(tmp_path):
         *("d_0389", "d_4019", "d_V3001", "p_0331", "p_640")
     }
     assert len(c.history) == 3
+
+
+def test_rare_codes_go_before_admissions_are_counted_out(tmp_path):
+    path = str(write(tmp_path / "n.txt", GOOD))
+    minima = {"min_count": 2, "min_diseases": 1, "min_procedures": 1}
+    c = corpora.load(corpora.Spec(corpus="nhds", path=path, codes="all", **minima))
+    assert c.vocab == ("d_4019", "p_0331")
+    assert c.ids.tolist() == ["1", "2"]
 
 
 def slow_reading(path):

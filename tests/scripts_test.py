@@ -59,6 +59,19 @@ def test_train_writes_what_it_says(run_dir):
 
 
 @pytest.mark.slow
+def test_train_from_the_host_with_a_kernel_of_low_rank(cache, tmp_path):
+    args = [a for a in SMALL if a.split("=")[0] not in ("--num_topics", "--kernel")]
+    args += ["--topics=2", "--kernel=lowrank", "--rank=9", "--epochs=2"]
+    processes.run("train", *args, *CORPUS, f"--out={tmp_path}/r", cache=cache)
+    saved = io.load_model(tmp_path / "r" / "model")
+    assert (saved.cfg.kernel, saved.cfg.rank) == ("lowrank", 9)
+    assert saved.model.log_B.shape == (2, 81)
+    rows = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
+    error = [json.loads(row)["kernel_error"] for row in rows]
+    assert len(error) == 6 and min(error) > 0.0
+
+
+@pytest.mark.slow
 def test_infer_script_is_the_library(run_dir, cache, tmp_path):
     text = "d_4280 d_5849,p_3995\n\nd_0389 d_0389\n"
     args = (f"--model={run_dir}", "--docs=-", "--num_steps=30")
@@ -121,6 +134,9 @@ WRONG = {
         (["--vectors=OUT/a.txt", "--out=OUT/new"], "--vectors: --mode=scratch"),
         (["--coordinator=localhost:1", "--out=OUT/new"], "--process_id are needed"),
         (["--mode=supervised", "--labels=x", "--out=OUT/new"], "no label 'x'"),
+        (["--stream=yes", "--num_devices=2", "--out=OUT/new"], "--stream=yes is for"),
+        (["--stream=yes", "--warm_start", "--out=OUT/new"], "--stream=yes: --warm_st"),
+        (["--topics=0", "--out=OUT/new"], "num_topics"),
         (["--num_topics=0", "--out=OUT/new"], "num_topics"),
         (["--tau=7", "--out=OUT/new"], "Hyper.tau"),
         (["--num_devices=3", "--out=OUT/new"], "--num_devices=3"),

@@ -1,0 +1,105 @@
+"""The kernel of many words, a block of rows at a time: nothing of size N x N is kept.
+
+Squared distances come from a matrix product here, which puts coinciding words up to
+1e-3 of a unit apart in float32: enough for the factored kernels, which are approximate.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dwl_jax.cost import Scale
+
+Array = jax.Array
+_ROWS = 256  # of a block
+_PROBES, _PROBE_WORDS = 8, 16  # document-like vectors that errors are measured with
+_SAMPLE = 1024  # words by which a unit is measured that has no closed form
+
+
+class Ground(NamedTuple):
+    """log C = -(||x - x'||^2 / unit)^power / epsilon, between words that differ."""
+
+    unit: Array  # [] a squared distance
+    power: Array  # [] tau, or tau / 2 if distances are not squared
+    epsilon: Array  # []
+
+    def exponent(self, D2: Array) -> Array:
+        """-log C of squared distances; 0, with gradient 0, where they are 0."""
+        apart = D2 > 0.0
+        ratio = jnp.where(apart, D2 / self.unit, 1.0)
+        return jnp.where(apart, ratio**self.power, 0.0) / self.epsilon
+
+
+def ground(
+    X: Array, tau, epsilon, *, squared: bool = False, scale: Scale = "mean"
+) -> Ground:
+    """The cost that `cost.distance_matrix`, `scale` and `distill` make, as numbers.
+
+    The mean of squared distances is exact. Any other unit is that of at most 1,024
+    words, evenly spread over the vocabulary: exact for so few.
+    """
+    N = X.shape[0]
+    X = jax.lax.stop_gradient(X)
+    if scale == "none" or N == 1:
+        unit = jnp.ones((), X.dtype)
+    elif scale == "mean" and squared:
+        unit = 2.0 * jnp.sum((X - jnp.mean(X, axis=0, keepdims=True)) ** 2) / (N - 1)
+    else:
+        few = X[:: -(-N // _SAMPLE)]
+        apart = ~jnp.eye(few.shape[0], dtype=bool)
+        D = squared_distances(few, few)
+        D = jnp.where(apart, D if squared else jnp.sqrt(D), jnp.nan)
+        how = {"mean": jnp.nanmean, "median": jnp.nanmedian, "max": jnp.nanmax}
+        unit = how[scale](D)
+        unit = unit if squared else unit**2
+    unit = jnp.where(unit > 0.0, unit, 1.0)
+    return Ground(unit, tau * (1.0 if squared else 0.5), jnp.asarray(epsilon))
+
+
+def squared_distances(X: Array, Z: Array) -> Array:
+    """||x - z||^2, [n, m], by a matrix product of centred vectors."""
+    centre = jax.lax.stop_gradient(jnp.mean(Z, axis=0, keepdims=True))
+    X, Z = X - centre, Z - centre
+    size = jnp.sum(X**2, axis=-1)[:, None] + jnp.sum(Z**2, axis=-1)[None, :]
+    return jnp.maximum(size - 2.0 * (X @ Z.T), 0.0)
+
+
+def map_rows(fn, X: Array, *args: Array):
+    """fn(numbers of some words [n], their rows of X and of args), over all words.
+
+    The gradient goes through the blocks again instead of keeping them.
+    """
+    N = X.shape[0]
+    size = min(_ROWS, N)
+    number = -(-N // size)
+    rows = jnp.minimum(jnp.arange(number * size), N - 1).reshape(number, size)
+    block = jax.checkpoint(lambda r: fn(r, X[r], *(a[r] for a in args)))
+    out = jax.lax.map(block, rows)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:N], out)
+
+
+def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground):
+    """Rows of C without its diagonal, [n, N], and each row's largest exponent, [n]."""
+    exponent = ground.exponent(squared_distances(X_rows, X))
+    own = rows[:, None] == jnp.arange(X.shape[0])[None, :]
+    return jnp.where(own, 0.0, jnp.exp(-exponent)), jnp.max(exponent, axis=-1)
+
+
+def product(X: Array, V: Array, ground: Ground) -> tuple[Array, Array]:
+    """(C - I) V, [N, r], differentiable in X and V; and each row's reach, [N]."""
+
+    def block(rows, X_rows):
+        C, reach = off_diagonal(rows, X_rows, X, ground)
+        return C @ V, jax.lax.stop_gradient(reach)
+
+    return map_rows(block, X)
+
+
+def probes(num_words: int, dtype) -> Array:
+    """Documents of a few words each, always the same, [N, probes]."""
+    number = min(_PROBE_WORDS, num_words)
+    draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
+    words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))
+    out = jnp.zeros((num_words, _PROBES), dtype)
+    return out.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)

@@ -1,0 +1,97 @@
+"""Which form the kernel has: dense, or a diagonal and low rank or neighbours."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dwl_jax import blocks, kernel_lowrank, kernel_neighbours
+from dwl_jax.types import FACTORED, Config, Hyper
+
+Array = jax.Array
+DENSE_WORDS = 1_000  # up to here `choose` stays with the matrix
+_RANKS = (32, 64, 128, 256)
+_TOLERANCE = 0.1  # of products with document-like vectors, off the diagonal
+
+
+def distilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
+    """The cost D^tau of the topics, for blocks."""
+    return blocks.ground(
+        X, hyper.tau, hyper.epsilon, squared=cfg.squared, scale=cfg.scale
+    )
+
+
+def undistilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
+    """The cost D of the transports, for blocks."""
+    return blocks.ground(
+        X, 1.0, hyper.epsilon_transport, squared=cfg.squared, scale=cfg.scale
+    )
+
+
+def build(X: Array, hyper: Hyper, cfg: Config, basis: Any = None):
+    """The kernel of D^tau in the factored form that `cfg.kernel` names."""
+    ground = distilled(X, hyper, cfg)
+    if cfg.kernel == "lowrank":
+        return kernel_lowrank.build(X, ground, rank=cfg.rank, basis=basis)
+    return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
+
+
+def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
+    """What the first kernel of a run goes on from; None for a dense one."""
+    if cfg.kernel not in FACTORED:
+        return None
+    return jax.jit(lambda X, hyper: build(X, hyper, cfg).next_basis)(X, hyper)
+
+
+def refresh(X: Array, hyper: Hyper, cfg: Config, basis: Any) -> Any:
+    """The basis at the start of an epoch: neighbours are looked for anew."""
+    if cfg.kernel != "neighbours":
+        return basis
+    return kernel_neighbours.find(X, distilled(X, hyper, cfg), cfg.neighbours)
+
+
+class Choice(NamedTuple):
+    """What `choose` found."""
+
+    cfg: Config  # with a kernel that is not `auto`, unless few words let it be
+    error: float  # measured, of products off the diagonal; 0 for a dense kernel
+    why: str
+
+
+def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
+    """Settles `Config.kernel` 'auto' by the number of words and measured errors.
+
+    Args:
+      X: embeddings that training starts from, [N, dim].
+      hyper: traced numbers, known here.
+      cfg: static choices; anything but 'auto' is left as it is.
+
+    Returns:
+      A Choice: dense up to 1,000 words or where a choice of cfg needs it; else the
+      smallest rank whose products are within 10 %; else neighbours if they are nearer
+      than the largest rank.
+    """
+    N = np.shape(X)[0]
+    if cfg.kernel != "auto":
+        return Choice(cfg, 0.0, f"{cfg.kernel}, as asked")
+    if N <= DENSE_WORDS:
+        return Choice(cfg, 0.0, f"dense: {N:,} words are few")
+    if cfg.step not in ("explicit", "none") or cfg.closest != "weight":
+        return Choice(cfg, 0.0, "dense: step or closest needs the whole matrix")
+    X = jax.numpy.asarray(X)
+    found = []
+    for rank in _RANKS:
+        low = dataclasses.replace(cfg, kernel="lowrank", rank=rank)
+        k = jax.jit(lambda X, low=low: build(X, hyper, low))(X)
+        if not bool(k.fits):
+            break
+        found.append((float(k.error), low, f"lowrank, rank {rank}"))
+        if found[-1][0] <= _TOLERANCE:
+            break
+    if not found or found[-1][0] > _TOLERANCE:
+        near = dataclasses.replace(cfg, kernel="neighbours")
+        k = jax.jit(lambda X: build(X, hyper, near))(X)
+        found.append((float(k.error), near, f"neighbours, {near.neighbours} a word"))
+    error, cfg, why = min(found, key=lambda f: f[0])
+    return Choice(cfg, error, f"{why}: products within {error:.1%} at the start")

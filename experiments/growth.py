@@ -1,0 +1,149 @@
+"""How the time of a step grows with the vocabulary, and of an epoch with the corpus.
+
+    python -m experiments.growth --sizes=1000,2000,4000,8000 --out=DIR
+    python -m experiments.growth --sizes=1798 --forms=dense --forms=lowrank
+    python -m experiments.growth --documents=1000000
+
+The default recipe on drawn documents (word frequencies as 1 / rank, 9 words each),
+forms and sizes in turn in one process, best of --repeats. Seconds of the processor are
+given beside those of the clock: on a shared machine they are what can be compared.
+"""
+
+import json
+import os
+import time
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+from absl import flags
+
+from dwl_jax import presets, stream, train
+from experiments import cli
+
+FORMS = {"dense": "auto", "lowrank": "lowrank", "neighbours": "neighbours"}
+
+
+def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
+    """Documents of about `size` words whose frequencies fall as 1 / rank, CSR."""
+    rng = np.random.default_rng(seed)
+    share = np.cumsum(1.0 / np.arange(1, num_words + 1))
+    words = np.searchsorted(share, share[-1] * rng.random((num_docs, size)))
+    rows = np.repeat(np.arange(num_docs), size)
+    ones = np.ones(num_docs * size, np.int32)
+    return sp.csr_array((ones, (rows, words.ravel())), shape=(num_docs, num_words))
+
+
+def make_step(form: str, num_words: int, changes: dict):
+    """A compiled step and its first arguments."""
+    recipe = presets.default(kernel=FORMS[form], **changes)
+    cfg = recipe.cfg
+    counts = draw_counts(cfg.batch_size, num_words)
+    task = train.prepare(jax.random.key(0), counts, recipe.hyper, cfg=cfg)
+    rows = stream.from_counts(counts)
+    docs, mask = rows.take(np.arange(cfg.batch_size)), np.ones(cfg.batch_size, "f4")
+    static = {"cfg": cfg, "num_words": num_words, "num_labels": 0}
+    run = lambda: stream.step(task.state, docs, mask, None, task.hyper, **static)
+    info = jax.block_until_ready(run())[1]
+    lowered = stream.step.lower(task.state, docs, mask, None, task.hyper, **static)
+    memory = lowered.compile().memory_analysis().temp_size_in_bytes
+    return run, float(info.kernel_error), memory
+
+
+def measure(forms, sizes, changes, repeats: int) -> list[dict]:
+    """Seconds of a step for each form and size."""
+    cells = []
+    for num_words in sizes:
+        for form in forms:
+            run, error, memory = make_step(form, num_words, changes)
+            cell = {"form": form, "N": num_words, "error": error}
+            cell |= {"temporary_GB": memory / 1024**3, "run": run}
+            cells.append(cell | {"clock": np.inf, "processor": np.inf})
+    for _ in range(repeats):
+        for cell in cells:
+            clock, processor = time.perf_counter(), time.process_time()
+            jax.block_until_ready(cell["run"]())
+            cell["clock"] = min(cell["clock"], time.perf_counter() - clock)
+            spent = time.process_time() - processor
+            cell["processor"] = min(cell["processor"], spent)
+    return [{k: v for k, v in cell.items() if k != "run"} for cell in cells]
+
+
+def exponent(cells: list[dict], form: str) -> float:
+    """Slope of log time over log N."""
+    mine = [(c["N"], c["processor"]) for c in cells if c["form"] == form]
+    return float(np.polyfit(*np.log(np.array(mine)).T, 1)[0])
+
+
+def documents(num_docs: int, changes: dict) -> tuple[float, float]:
+    """Processor's seconds: an epoch of all documents, ten of a tenth of them."""
+    recipe = presets.default(**changes)
+    cfg, hyper = recipe.cfg, recipe.hyper
+    counts = draw_counts(num_docs, 81)
+
+    def epochs(counts, number):
+        task = train.prepare(jax.random.key(0), counts[:1], hyper, cfg=cfg)
+        rows = stream.from_counts(counts)
+        M, K = rows.num_docs, cfg.num_topics
+        opt_A = jax.tree.map(
+            lambda x: np.zeros((M, *np.shape(x)[1:]), np.asarray(x).dtype),
+            task.state.opt_A,
+        )
+        A = np.random.default_rng(0).standard_normal((M, K)).astype(np.float32)
+        state = task.state._replace(params=task.state.params._replace(A=A), opt_A=opt_A)
+        begin = time.process_time()
+        for _ in range(number):
+            state, _ = stream.epoch(task.key, state, rows, task.hyper, cfg=cfg)
+        return time.process_time() - begin
+
+    tenth = counts[: num_docs // 10]
+    epochs(tenth[: 4 * cfg.batch_size], 1)  # compiles
+    return epochs(counts, 1), epochs(tenth, 10)
+
+
+def main(argv):
+    del argv
+    FLAGS = flags.FLAGS
+    cli.setup_jax()
+    changes = {name: FLAGS[name].value for name in
+               ("num_topics", "num_iters", "rank", "batch_size")
+               if FLAGS[name].present}  # fmt: skip
+    if FLAGS.documents:
+        one, ten = documents(FLAGS.documents, changes)
+        print(
+            f"{FLAGS.documents:,} documents once: {one:.1f} s of the processor; a "
+            f"tenth of them ten times: {ten:.1f} s; ratio {one / ten:.3f}"
+        )
+        return
+    sizes = [int(n) for n in FLAGS.sizes]
+    cells = measure(FLAGS.forms, sizes, changes, FLAGS.repeats)
+    print(
+        "| form | N | clock s | processor s | error | temporary GB |\n"
+        + "|---" * 6
+        + "|"
+    )
+    for c in cells:
+        print(f"| {c['form']} | {c['N']:,} | {c['clock']:.2f} | {c['processor']:.2f} | "
+              f"{c['error']:.3f} | {c['temporary_GB']:.2f} |")  # fmt: skip
+    if len(sizes) > 1:
+        for form in FLAGS.forms:
+            print(f"exponent of {form}: {exponent(cells, form):.2f}")
+    if FLAGS.out:
+        os.makedirs(FLAGS.out, exist_ok=True)
+        with open(os.path.join(FLAGS.out, "growth.json"), "w") as handle:
+            json.dump(cells, handle, indent=1)
+
+
+def define_flags():
+    flags.DEFINE_list("sizes", ["1000", "2000", "4000"], "Numbers of words.")
+    flags.DEFINE_multi_enum("forms", ["lowrank"], list(FORMS), "Kernels, repeated.")
+    flags.DEFINE_integer("repeats", 3, "Best of so many.", lower_bound=1)
+    flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
+    for name in ("num_topics", "num_iters", "rank", "batch_size"):
+        flags.DEFINE_integer(name, 0, f"Config.{name}; the recipe's if not given.")
+    flags.DEFINE_string("out", None, "Folder for growth.json.")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,183 @@
+"""Kernels without a matrix of N x N, against the dense one and finite differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl.testing import absltest, parameterized
+
+from dwl_jax import blocks, cost, kernel, kernel_lowrank, kernel_neighbours
+from dwl_jax.barycenter import barycenter
+
+N, K, DIM = 40, 3, 6
+
+
+def embeddings(seed=0, num_words=N, dtype=jnp.float64):
+    """Words in clusters: near and far pairs, as trained embeddings have."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((5, DIM))
+    X = centres[rng.integers(0, 5, num_words)] + 0.5 * rng.standard_normal(
+        (num_words, DIM)
+    )
+    return jnp.asarray(X, dtype)
+
+
+def ground(X, epsilon=0.3, tau=0.75, **choices):
+    return blocks.ground(X, tau, epsilon, **({"squared": True} | choices))
+
+
+def dense(X, epsilon=0.3, tau=0.75, squared=True, scale="mean"):
+    D = cost.scale(cost.distance_matrix(X, squared=squared), scale)
+    return kernel.build(cost.distill(D, tau), epsilon)
+
+
+def lowrank(X, rank, epsilon=0.3, **kwargs):
+    return kernel_lowrank.build(X, ground(X, epsilon), rank=rank, **kwargs)
+
+
+def neighbours(X, number, epsilon=0.3):
+    return kernel_neighbours.build(X, ground(X, epsilon), neighbours=number)
+
+
+def topics(seed=1, dtype=jnp.float64):
+    rng = np.random.default_rng(seed)
+    log_B = jax.nn.log_softmax(jnp.asarray(2 * rng.standard_normal((K, N)), dtype))
+    return log_B, jnp.asarray(rng.dirichlet(np.ones(K), 4), dtype)
+
+
+def loss(X, log_B, lam, make):
+    return jnp.sum(jnp.sin(barycenter(log_B, lam, make(X), num_iters=4).log_y))
+
+
+class BlocksTest(parameterized.TestCase):
+    @parameterized.product(
+        squared=[True, False], scale=["mean", "median", "max", "none"]
+    )
+    def test_products_are_those_of_the_dense_kernel(self, squared, scale):
+        X = embeddings()
+        V = jnp.asarray(np.random.default_rng(2).standard_normal((N, 3)))
+        C = jnp.exp(dense(X, squared=squared, scale=scale).log_C)
+        got, reach = blocks.product(X, V, ground(X, squared=squared, scale=scale))
+        np.testing.assert_allclose(got, C @ V - V, atol=1e-12)
+        np.testing.assert_allclose(reach, -jnp.log(C.min(axis=1)), rtol=1e-10)
+
+    def test_more_words_than_a_block_holds(self):
+        X = embeddings(num_words=600)
+        V = jnp.ones((600, 1))
+        want = jnp.exp(dense(X).log_C).sum(axis=1, keepdims=True) - 1.0
+        np.testing.assert_allclose(blocks.product(X, V, ground(X))[0], want, rtol=1e-10)
+
+    def test_gradient_is_finite_where_words_coincide(self):
+        X = embeddings().at[1].set(embeddings()[0])
+        f = lambda X: jnp.sum(blocks.product(X, jnp.ones((N, 2)), ground(X))[0])
+        self.assertTrue(bool(jnp.isfinite(jax.grad(f)(X)).all()))
+
+
+class FactoredTest(parameterized.TestCase):
+    @parameterized.parameters(0.3, 0.05)
+    def test_complete_factors_are_the_dense_kernel_with_all_gradients(self, epsilon):
+        X, (log_B, lam) = embeddings(), topics()
+        want = jax.value_and_grad(loss, (0, 1, 2))(
+            X, log_B, lam, lambda X: dense(X, epsilon)
+        )
+        makes = {
+            "lowrank": lambda X: lowrank(X, N, epsilon),
+            "neighbours": lambda X: neighbours(X, N - 1, epsilon),
+        }
+        for name, make in makes.items():
+            with self.subTest(name):
+                got = jax.value_and_grad(loss, (0, 1, 2))(X, log_B, lam, make)
+                jax.tree.map(
+                    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-8),
+                    got,
+                    want,
+                )
+
+    @parameterized.parameters(("lowrank", 5), ("neighbours", 6))
+    def test_incomplete_factors_have_the_gradient_of_what_they_compute(self, form, r):
+        X, (log_B, lam) = embeddings(), topics()
+        k = {"lowrank": lowrank, "neighbours": neighbours}[form](X, r)
+        rng, h = np.random.default_rng(3), 1e-6
+        d_B, d_lam = (jnp.asarray(rng.standard_normal(x.shape)) for x in (log_B, lam))
+        f = lambda t: loss(X, log_B + t * d_B, lam + t * d_lam, lambda _: k)
+        np.testing.assert_allclose(
+            jax.grad(f)(0.0), (f(h) - f(-h)) / (2 * h), rtol=1e-6
+        )
+
+    def test_lowrank_error_falls_with_rank_and_says_so(self):
+        X = embeddings()
+        C = jnp.exp(dense(X).log_C) - jnp.eye(N)
+        probes, told = blocks.probes(N, X.dtype), []
+        for rank in (3, 12, 36):
+            k = jax.jit(lambda X, rank=rank: lowrank(X, rank))(X)
+            near = k.basis @ k.small @ k.basis.T
+            near = near - jnp.diag(jnp.diag(near))
+            want = jnp.abs((near - C) @ probes).sum() / (C @ probes).sum()
+            np.testing.assert_allclose(k.error, want, rtol=1e-9)
+            told.append(float(k.error))
+        self.assertEqual(told, sorted(told, reverse=True))
+        self.assertLess(told[2], 0.2 * told[0])
+
+    def test_lowrank_basis_goes_on_to_the_eigenvectors(self):
+        X = embeddings()
+        C = np.asarray(jnp.exp(dense(X).log_C) - jnp.eye(N))
+        rank = 4
+        value = np.linalg.eigvalsh(C)
+        value = np.sort(np.abs(value))[-rank:]
+        go_on = jax.jit(lambda basis: lowrank(X, rank, basis=basis).next_basis)
+        basis = lowrank(X, rank).basis
+        for _ in range(40):
+            basis = go_on(basis)
+        found = np.abs(np.linalg.eigvalsh(np.asarray(basis.T @ C @ basis)))
+        np.testing.assert_allclose(np.sort(found), value, rtol=1e-3)
+
+    def test_lowrank_gradient_of_embeddings_is_near_the_dense_one(self):
+        rng = np.random.default_rng(4)
+        X = jnp.asarray(rng.standard_normal((120, 3)))
+        log_B = jax.nn.log_softmax(jnp.asarray(rng.standard_normal((K, 120))))
+        y = jnp.asarray(rng.dirichlet(np.full(120, 0.1), 4))
+        lam = jnp.asarray(rng.dirichlet(np.ones(K), 4))
+        f = lambda X, make: (
+            -jnp.sum(
+                y
+                * jax.nn.log_softmax(barycenter(log_B, lam, make(X), num_iters=4).log_y)
+            )
+        )
+        want = jax.jit(jax.grad(lambda X: f(X, dense)))(X)
+        got = jax.jit(jax.grad(lambda X: f(X, lambda X: lowrank(X, 40))))(X)
+        cosine = jnp.sum(got * want) / jnp.linalg.norm(got) / jnp.linalg.norm(want)
+        self.assertGreater(cosine, 0.9)
+
+    @parameterized.product(
+        form=["lowrank", "neighbours"], dtype=[jnp.float32, jnp.float64]
+    )
+    def test_no_logarithm_of_a_negative_number(self, form, dtype):
+        """Rank 2 at a small epsilon has negative entries; documents of one word."""
+        X = embeddings(dtype=dtype)
+        make = {"lowrank": lowrank, "neighbours": neighbours}[form]
+        k = make(X, 2, 0.05)
+        log_v = jnp.where(jnp.eye(N, dtype=bool), 0.0, -jnp.inf).astype(dtype)
+        got = kernel.apply_log(k, log_v)
+        self.assertTrue(bool(jnp.isfinite(got).all()))
+        log_B, lam = topics(dtype=dtype)
+        value, grad = jax.value_and_grad(loss)(
+            X, log_B, lam, lambda X: make(X, 2, 0.05)
+        )
+        self.assertTrue(bool(jnp.isfinite(value)) and bool(jnp.isfinite(grad).all()))
+
+    def test_neighbours_hold_at_the_papers_epsilon_in_float32(self):
+        X, (log_B, lam) = embeddings(), topics()
+        want = barycenter(log_B, lam, dense(X, 0.01), num_iters=10).log_y
+        X, log_B, lam = (x.astype(jnp.float32) for x in (X, log_B, lam))
+        got = barycenter(log_B, lam, neighbours(X, 25, 0.01), num_iters=10).log_y
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+    def test_neighbour_rows_have_the_sums_of_the_kernel(self):
+        X = embeddings()
+        k = neighbours(X, 4)
+        got = jnp.exp(k.forward(jnp.zeros((N,)))[0])
+        want = jnp.exp(dense(X).log_C).sum(axis=1)
+        np.testing.assert_allclose(got, want, rtol=0.25)
+
+
+if __name__ == "__main__":
+    absltest.main()
