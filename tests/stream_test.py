@@ -1,5 +1,7 @@
 """Documents that stay on the host: the same numbers as on the device."""
 
+import tempfile
+
 import jax
 import numpy as np
 from absl.testing import absltest, parameterized
@@ -70,7 +72,7 @@ class StreamTest(parameterized.TestCase):
         np.testing.assert_allclose(got.params.A, want.params.A, atol=2e-3)
 
     def test_a_run_from_the_host_resumes_with_the_same_bits(self):
-        Y, folder = counts(), self.create_tempdir().full_path
+        Y, folder = counts(), self.enterContext(tempfile.TemporaryDirectory())
         cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="lowrank",
                      rank=5)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
