@@ -18,15 +18,7 @@ from absl import app, flags, logging
 from dwl_jax.data import codes, fidelity, nhds, profiles, split, synthetic
 from dwl_jax.data.corpus import Corpus
 
-_NHDS = flags.DEFINE_string("nhds", None, "NHDS 2010 file.", required=True)
-_OUT = flags.DEFINE_string("out", None, "Table to write (.csv); none: report only.")
-_PROFILES = flags.DEFINE_multi_integer(
-    "profiles", [20, 30, 40, 50, 60], "Numbers of profiles to try."
-)
-_MIN = flags.DEFINE_float("min_admissions", 50.0, "Least expected number per profile.")
-_SMOOTH = flags.DEFINE_float("smooth", 5.0, "Pseudo-admissions of the overall rates.")
-_ITERS = flags.DEFINE_integer("iters", 150, "EM iterations.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the starting responsibilities.")
+FLAGS = flags.FLAGS
 
 IS_DISEASE = np.array([code.kind == "disease" for code in codes.paper81()])
 KINDS = (IS_DISEASE, ~IS_DISEASE)
@@ -156,7 +148,7 @@ def fit(data: Data, type_names, *, num_profiles, iters, seed, smooth, least):
 
 def held_out(corpus: Corpus, type_names, tops, num_profiles: int) -> float:
     """Mean log likelihood of a fifth of the admissions under a fit to the rest."""
-    parts = split(corpus, fractions=(0.8, 0.2), seed=_SEED.value)
+    parts = split(corpus, fractions=(0.8, 0.2), seed=FLAGS.seed)
     train, test = (to_data(part, type_names, tops) for part in parts)
     model, odds, _ = fit(train, type_names, **_options(num_profiles))
     return responsibilities(log_joint(model, odds, test))[1]
@@ -165,10 +157,10 @@ def held_out(corpus: Corpus, type_names, tops, num_profiles: int) -> float:
 def _options(num_profiles: int) -> dict:
     return {
         "num_profiles": num_profiles,
-        "iters": _ITERS.value,
-        "seed": _SEED.value,
-        "smooth": _SMOOTH.value,
-        "least": _MIN.value,
+        "iters": FLAGS.iters,
+        "seed": FLAGS.seed,
+        "smooth": FLAGS.smooth,
+        "least": FLAGS.min_admissions,
     }
 
 
@@ -187,14 +179,14 @@ def report(real: Corpus, table: profiles.Profiles, sizes=(11_086, 200_000)) -> N
 def main(argv):
     del argv
     corpus = nhds.read_nhds(
-        _NHDS.value, codes="paper81", min_diseases=2, min_procedures=2
+        FLAGS.nhds, codes="paper81", min_diseases=2, min_procedures=2
     )
     print(corpus)
     present = set(corpus.labels["admission_type"])
     known = nhds.ADMISSION_TYPE.values()
     type_names = tuple(name for name in known if name and name in present)
     tops = (nhds.DIAGNOSES[1], nhds.PROCEDURES[1])
-    scores = {n: held_out(corpus, type_names, tops, n) for n in _PROFILES.value}
+    scores = {n: held_out(corpus, type_names, tops, n) for n in FLAGS.profiles}
     for number, score in scores.items():
         print(f"start with {number} profiles: held-out log likelihood {score:.4f}")
     best = max(scores, key=scores.get)
@@ -203,13 +195,26 @@ def main(argv):
     print(
         f"{number.size} profiles, {number.min():.1f} to {number.max():.1f} admissions"
     )
-    if number.min() < _MIN.value:
+    if number.min() < FLAGS.min_admissions:
         raise ValueError("a profile rests on too few admissions: more --iters needed.")
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(_OUT.value or f"{folder}/profiles.csv")
+        path = pathlib.Path(FLAGS.out or f"{folder}/profiles.csv")
         profiles.write(table, path)
         report(corpus, profiles.read(path))  # of the table as it is after rounding
 
 
+def define_flags():
+    flags.DEFINE_string("nhds", None, "NHDS 2010 file.", required=True)
+    flags.DEFINE_string("out", None, "Table to write (.csv); none: report only.")
+    flags.DEFINE_multi_integer(
+        "profiles", [20, 30, 40, 50, 60], "Numbers of profiles to try."
+    )
+    flags.DEFINE_float("min_admissions", 50.0, "Least expected number per profile.")
+    flags.DEFINE_float("smooth", 5.0, "Pseudo-admissions of the overall rates.")
+    flags.DEFINE_integer("iters", 150, "EM iterations.")
+    flags.DEFINE_integer("seed", 0, "Of the starting responsibilities.")
+
+
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

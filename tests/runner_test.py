@@ -188,6 +188,8 @@ def test_metrics_hold_numbers_that_are_not_finite_as_text(tmp_path):
 
 
 def test_a_signal_asks_and_the_second_one_acts():
+    # A shell's background job inherits SIGINT ignored: begin from Python's handler.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with runner.Signals() as stop:
         assert not stop()
         os.kill(os.getpid(), signal.SIGINT)
@@ -196,3 +198,4 @@ def test_a_signal_asks_and_the_second_one_acts():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
