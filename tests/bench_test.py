@@ -77,7 +77,7 @@ def test_plain_loops_are_four_products_and_two_logs():
 
 @pytest.mark.parametrize("form", ["plain", "fast"])
 def test_documents_share_the_products_of_a_cold_first_iteration(form):
-    """Of 4 iterations the loops run 3; no product outside them has a document's axis."""
+    """Of 4 iterations the loops run 3; no product outside has documents."""
     args = (*bench_gradient.problem(SMALL).values(), np.float32(0.1))
     fn = functools.partial(bench_gradient.loss, size=SMALL, form=form)
     jaxpr = jax.make_jaxpr(jax.value_and_grad(fn, (0, 1)))(*args)
