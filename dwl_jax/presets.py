@@ -74,11 +74,16 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     """
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}.")
-    cfg = Config(squared=True, start="documents")
+    cfg = Config(squared=True, start="documents", num_iters=3)
     hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, rate_theta=0.6, prior=0.02)
     if mode == "finetune":
         hyper = hyper._replace(
-            epsilon=0.12, rate_A=0.5, rate_theta=0.7, prior=0.005, anchor=0.002
+            epsilon=0.12,
+            rate_A=0.5,
+            rate_joint=0.1,
+            rate_theta=1.5,
+            prior=0.005,
+            anchor=0.004,
         )
     elif mode == "supervised":
         hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
@@ -89,17 +94,26 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     return found._replace(hyper=decay)
 
 
-def starting_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Vectors to fine-tune, scaled to a root mean square of 2 per coordinate, [N, dim].
+def starting_vectors(vectors: np.ndarray, *, power: float = 0.5) -> np.ndarray:
+    """Vectors to fine-tune: centred, their spectrum flattened, scaled, [N, dim].
 
-    The ground cost has no scale, but Adam's steps have: vectors as small as Word2Vec's
-    would be forgotten within an epoch.
+    A few directions hold most of what Word2Vec's vectors are; with singular values to
+    the power 0.5 the others have a say in the distances as well. The ground cost has no
+    scale, but Adam's steps have: vectors as small as Word2Vec's would be forgotten
+    within an epoch, so that the root mean square of a coordinate becomes 2.
+
+    Args:
+      vectors: [N, dim].
+      power: of the singular values; 1 leaves the shape as it is.
     """
     vectors = np.asarray(vectors, np.float64)
-    size = np.sqrt(np.mean(vectors**2))
-    if not 0.0 < size < np.inf:
-        raise ValueError(f"vectors must be finite and not all 0, their size is {size}.")
-    return vectors * (2.0 / size)
+    if not np.isfinite(vectors).all():
+        raise ValueError("vectors must be finite.")
+    U, size, Vt = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    if not size.max() > 1e-12 * np.abs(vectors).max(initial=1e-300):
+        raise ValueError("vectors must not all be the same.")
+    flat = (U * size**power) @ Vt
+    return flat * (2.0 / np.sqrt(np.mean(flat**2)))
 
 
 def _change(preset: Preset, changes: dict) -> Preset:

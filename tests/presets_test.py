@@ -57,10 +57,28 @@ def test_rates_fall_over_the_epochs_of_the_run_unless_told_otherwise():
     assert presets.default(num_epochs=7, decay_epochs=0.0).hyper.decay_epochs == 0.0
 
 
-def test_starting_vectors_have_size_2_and_their_directions():
-    X = np.random.default_rng(0).normal(size=(9, 4)) * 0.01
-    got = presets.starting_vectors(X)
+def test_starting_vectors_have_size_2_and_the_directions_of_the_centred_ones():
+    X = 0.01 * np.random.default_rng(0).normal(size=(9, 4)) + 3.0
+    centred = X - X.mean(axis=0)
+    got = presets.starting_vectors(X, power=1.0)
     np.testing.assert_allclose(np.mean(got**2), 4.0, rtol=1e-12)
-    np.testing.assert_allclose(got / X, got[0, 0] / X[0, 0], rtol=1e-12)
-    with pytest.raises(ValueError, match="not all 0"):
-        presets.starting_vectors(np.zeros((3, 2)))
+    np.testing.assert_allclose(got / centred, got[0, 0] / centred[0, 0], rtol=1e-9)
+
+
+def test_starting_vectors_have_a_flat_spectrum():
+    X = np.random.default_rng(0).normal(size=(9, 4)) * np.array([1.0, 5.0, 9.0, 0.2])
+    X -= X.mean(axis=0)
+    got = presets.starting_vectors(X)
+    # The symmetric root of the Gram matrix has the same vectors, roots of the values.
+    value, vector = np.linalg.eigh(X @ X.T)
+    want = vector * np.sqrt(np.maximum(value, 0.0)) @ vector.T
+    gram = got @ got.T
+    np.testing.assert_allclose(gram / np.trace(gram), want / np.trace(want), atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [np.zeros((3, 2)), np.ones((3, 2))])
+def test_starting_vectors_that_are_all_the_same_are_refused(bad):
+    with pytest.raises(ValueError, match="all be the same"):
+        presets.starting_vectors(bad)
+    with pytest.raises(ValueError, match="finite"):
+        presets.starting_vectors(np.full((3, 2), np.nan))

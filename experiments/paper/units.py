@@ -49,6 +49,7 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
         settings = {"cfg": recipe.cfg, "num_steps": num_steps}
         out |= evaluate.model_rows(name, problem, model, recipe.hyper, **settings)
     # Topics on Word2Vec's geometry as it is: Schmitz et al. (2018).
+    start = presets.starting_vectors(X["Word2Vec input"], power=1.0)
     model, recipe = study.train(problem, "finetune", changes | FROZEN, start)
     settings = {"cfg": recipe.cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(problem, model, recipe.hyper, **settings)
