@@ -2,13 +2,15 @@
 
     python -m experiments.choices --corpus=nhds --path=FILE --splits=3 --out=DIR
 
-Every row is the default recipe of --mode with one change. Columns are what embeddings
-and topics alone tell, so that nothing need be inferred: recommendation by distance,
-pooled k-NN, topics. Writes choices.{md,csv,json} after every row; a stopped run
-goes on where it was.
+Every row is the default recipe of --mode with one change; `start_power` is that of the
+vectors that fine-tuning starts from (`presets.starting_vectors`). Columns are what
+embeddings and topics alone tell, so that nothing need be inferred: recommendation by
+distance, pooled k-NN, topics. Writes choices.{md,csv,json} after every row; a stopped
+run goes on where it was.
 """
 
 import os
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags, logging
@@ -31,27 +33,50 @@ CHOICES = (
     "prior=0.1",
     "rate_A=0.3",
     "joint=False",
-    "rate_joint=0.1",
+    "rate_joint=0.06",
     "step=none",
     "step=proximal beta=0.5",
     "step=inner rate_theta=0.03",
     "rate_theta=0.2",
-    "rate_theta=1.5",
+    "rate_theta=0.7",
     "epsilon_transport=0.3",
     "closest=distance",
     "hold=scale",
     "hold=covariance",
-    "anchor=0.005",
-    "num_iters=5",
-    "num_iters=20",
-    "num_iters=3 warm_start=True",
+    "anchor=0.002",
+    "num_iters=1",
+    "num_iters=2",
+    "num_iters=10",
+    "num_iters=1 warm_start=True",
     "num_epochs=40",
     "num_topics=16",
 )
+OF_MODE = {
+    "scratch": ("rate_joint=0.1",),
+    "finetune": ("rate_joint=0.03", "anchor=0.0", "start_power=1.0"),
+}
 
 
-def cells(problem: protocol.Problem, mode: str, changes: dict, vectors) -> dict:
-    """What embeddings and topics of one model are good for."""
+class Choice(NamedTuple):
+    """Changes of the recipe, and of the vectors that fine-tuning starts from."""
+
+    changes: dict
+    power: dict  # a keyword of `presets.starting_vectors`, or none
+
+
+def parse(choice: str, mode: str) -> Choice:
+    """'step=none tau=1.0' as settings; ValueError if there is no such setting."""
+    changes = {} if choice == DEFAULT else study.parse(choice.split())
+    power = {"power": changes.pop("start_power")} if "start_power" in changes else {}
+    presets.default(mode=mode, **changes)
+    return Choice(changes, power)
+
+
+def cells(problem: protocol.Problem, mode: str, choice: str, W: np.ndarray) -> dict:
+    """What embeddings and topics of one model are good for; W are Word2Vec's."""
+    changes, power = parse(choice, mode)
+    finetune = mode == "finetune"
+    vectors = presets.starting_vectors(W, **power) if finetune else None
     model, recipe = study.train(problem, mode, changes, vectors)
     X = np.asarray(model.X, np.float64)
     log_y = dwl_jax.topic_documents(model, recipe.hyper, cfg=recipe.cfg)
@@ -71,15 +96,12 @@ def compare(corpus, out: str, *, mode: str, splits: int, choices) -> tables.Resu
             raise ValueError(f"--out={out}: holds other choices: {results.title}")
     for seed in range(splits):
         problem = protocol.problem(corpus, seed, "valid")
-        vectors = None
-        if mode == "finetune":
-            vectors = presets.starting_vectors(baselines.word2vec(problem, "input"))
+        W = baselines.word2vec(problem, "input")
         for choice in choices:
             done = next(iter(results.values.get(choice, {}).values()), [])
             if len(done) > seed:
                 continue
-            changes = study.parse(choice.split()) if choice != DEFAULT else {}
-            results.add({choice: cells(problem, mode, changes, vectors)})
+            results.add({choice: cells(problem, mode, choice, W)})
             results.write(out, "choices")
             logging.info("split %d: %s is done", seed, choice)
     return results
@@ -93,9 +115,9 @@ def report(results: tables.Results) -> str:
 def main(argv):
     del argv
     FLAGS = flags.FLAGS
-    choices = FLAGS.choice or CHOICES
+    choices = FLAGS.choice or (*CHOICES, *OF_MODE[FLAGS.mode])
     for choice in choices:  # wrong settings are named before any work
-        presets.default(mode=FLAGS.mode, **study.parse(choice.split()))
+        parse(choice, FLAGS.mode)
     results = compare(
         corpora.load(corpora.Spec.from_flags()),
         FLAGS.out,
