@@ -104,12 +104,12 @@ class DenseKernel:
     def outer(self, w: Array, u: Array, v: Array, top: Array) -> Array:
         """Sum over all axes but the words' of w / u (outer) v, times C."""
         if self.form == "plain":
-            return self._outer(w / u, v) * self.matrix
+            return self.outer_product(w / u, v) * self.matrix
         if self.form == "log":
             flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
             return logdomain.outer(self.log_C, flat(w), flat(u), flat(v))
         left = w * jnp.exp(top - self.reach - u)
-        off = self._outer(left, jnp.exp(v - top)) * (
+        off = self.outer_product(left, jnp.exp(v - top)) * (
             self.matrix * jnp.exp(self.reach - self.shift)
         )
         others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
@@ -136,7 +136,11 @@ class DenseKernel:
             return jnp.tensordot(self.matrix, v, axes=1)
         return v @ self.matrix
 
-    def _outer(self, left, right):
+    def outer_product(self, left: Array, right: Array) -> Array:
+        """Sum over all axes but the words' of left (outer) right."""
+        if self.axis == 0:  # as one product of matrices: tensordot would transpose both
+            flat = lambda x: x.reshape(self.num_words, -1)
+            return flat(left) @ flat(right).T
         others = [i for i in range(right.ndim) if i != self.axis % right.ndim]
         return jnp.tensordot(left, right, axes=(others, others))
 
@@ -174,9 +178,9 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     shift = jnp.where(jnp.isfinite(shift), shift, 0.0)  # a single word
     reach = jnp.max(exponent)
     off = jnp.where(diagonal, 0.0, jnp.exp(shift - exponent))
-    small = _everywhere(reach <= _MAX_REACH[log_C.dtype.name])
-    fits = _everywhere(reach - shift <= _MAX_SPREAD[log_C.dtype.name])
-    near = fits & _everywhere(reach <= _MAX_SCALED[log_C.dtype.name])
+    small = reach <= _MAX_REACH[log_C.dtype.name]
+    fits = reach - shift <= _MAX_SPREAD[log_C.dtype.name]
+    near = fits & (reach <= _MAX_SCALED[log_C.dtype.name])
     return DenseKernel(log_C, off, shift, reach, small, near, fits).settle(form)
 
 
@@ -216,7 +220,7 @@ def resolve(
     exact = {"plain": kernel.small} if plain else {}
     exact |= {"scaled": kernel.near} if scaled else {}
     exact |= {"fast": kernel.fits, "log": jnp.ones((), bool)}
-    first = jnp.argmax(jnp.stack(list(exact.values())))
+    first = _of_all(jnp.argmax(jnp.stack(list(exact.values()))))
     settled = lambda form: lambda: fn(kernel.settle(form))
     return jax.lax.switch(first, [settled(form) for form in exact])
 
@@ -228,9 +232,9 @@ def admit(kernel: Kernel, log_B: Array, log_scal: Array | None) -> Kernel:
     name = log_B.dtype.name
     span = jnp.max(log_B, axis=-1, keepdims=True) - log_B
     span = jnp.max(jnp.where(jnp.isfinite(span), span, 0.0))
-    near, small = kernel.near & _everywhere(span <= _MAX_TOPIC[name]), kernel.small
+    near, small = kernel.near & (span <= _MAX_TOPIC[name]), kernel.small
     if log_scal is not None:
-        small &= _everywhere(jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name])
+        small &= jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name]
     return dataclasses.replace(kernel, small=small, near=near)
 
 
@@ -336,12 +340,12 @@ apply_log.defvjp(_apply_log_fwd, _apply_log_bwd)
 
 
 @jax.custom_batching.custom_vmap
-def _everywhere(condition: Array) -> Array:
-    """A condition that all lanes of a `vmap` share, so that a `cond` stays a `cond`."""
-    return condition
+def _of_all(place: Array) -> Array:
+    """The largest of all lanes of a `vmap`, so that a `switch` stays a `switch`."""
+    return place
 
 
-@_everywhere.def_vmap
-def _everywhere_vmap(axis_size, in_batched, condition):
+@_of_all.def_vmap
+def _of_all_vmap(axis_size, in_batched, place):
     del axis_size, in_batched
-    return _everywhere(jnp.all(condition, axis=0)), False
+    return _of_all(jnp.max(place, axis=0)), False

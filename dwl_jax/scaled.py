@@ -102,5 +102,5 @@ def _pull(kernel, w, u, v):
 def _outer(kernel, w, u, v):
     """Sum over topics and documents of w / u (outer) v, times C."""
     half = jnp.exp(-0.5 * kernel.shift)
-    off = jnp.tensordot(half * (w / u), half * v, axes=((1, 2), (1, 2)))
+    off = kernel.outer_product(half * (w / u), half * v)
     return off * kernel.matrix + jnp.diag(jnp.sum(w * (v / u), axis=(1, 2)))
