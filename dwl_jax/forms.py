@@ -45,10 +45,13 @@ def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
 
 
 def refresh(X: Array, hyper: Hyper, cfg: Config, basis: Any) -> Any:
-    """The basis at the start of an epoch: neighbours are looked for anew."""
-    if cfg.kernel != "neighbours":
+    """The basis at the start of an epoch: it is looked for anew."""
+    if cfg.kernel not in FACTORED:
         return basis
-    return kernel_neighbours.find(X, distilled(X, hyper, cfg), cfg.neighbours)
+    ground = distilled(X, hyper, cfg)
+    if cfg.kernel == "lowrank":
+        return kernel_lowrank.find(X, ground, cfg.rank)
+    return kernel_neighbours.find(X, ground, cfg.neighbours)
 
 
 class Choice(NamedTuple):

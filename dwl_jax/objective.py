@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
-from dwl_jax import embedding, forms, kernel, losses, simplex, transport
-from dwl_jax.barycenter import Barycenter, barycenter
+from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
+from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
+_AT_ONCE = 1 << 20  # masses of all topics of some documents, with a factored kernel
 
 
 class Batch(NamedTuple):
@@ -77,7 +78,7 @@ def topic_loss(
     *,
     cfg: Config,
     num_labels: int = 0,
-) -> tuple[Array, tuple[Array, Barycenter, kernel.Kernel]]:
+) -> tuple[Array, tuple[Array, Array, Array | None, kernel.Kernel]]:
     """L_tau(A, R) of Eq. (11), summed over the batch.
 
     Args:
@@ -93,22 +94,34 @@ def topic_loss(
       num_labels: 0, or how many labels the documents may have.
 
     Returns:
-      The sum of losses, and (loss of each document [s], barycenters, kernel).
+      The sum of losses, and (loss of each document [s], error of its barycenter [s],
+      scalings if some were given, kernel).
     """
     X = cfg.embedding.apply(theta, features)
     k = distilled_kernel(X, hyper, cfg, basis)
-    lam = simplex.weights(A_s)
-    bary = barycenter(
-        simplex.log_topics(R),
-        lam,
-        k,
-        num_iters=cfg.num_iters,
-        log_scal=log_scal,
-        debias=cfg.debias,
-        memory=cfg.memory,
-    )
-    loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
-    total = jnp.sum(batch.mask * (loss + weight_penalty(A_s, hyper)))
+
+    def some(shared, rows):
+        (log_B, k), (A_s, y, mask, log_scal) = shared, rows
+        bary = barycenter(
+            log_B,
+            simplex.weights(A_s),
+            k,
+            num_iters=cfg.num_iters,
+            log_scal=log_scal,
+            debias=cfg.debias,
+            memory=cfg.memory,
+        )
+        loss = document_loss(y, bary.log_y, k, hyper, cfg)
+        total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))
+        new_scal = None if log_scal is None else bary.log_scal
+        return total, (loss, bary.error, new_scal)
+
+    s = at_once = A_s.shape[0]
+    if cfg.kernel in FACTORED:
+        at_once = parts.size(s, _AT_ONCE // R.size)
+    shared = (simplex.log_topics(R), k)
+    rows = (A_s, batch.y, batch.mask, log_scal)
+    total, (loss, error, new_scal) = parts.total(some, at_once, shared, rows)
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)
@@ -116,7 +129,7 @@ def topic_loss(
         total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
         apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
         total += hyper.metric_weight * jnp.sum(batch.mask) * apart
-    return total, (loss, bary, k)
+    return total, (loss, error, new_scal, k)
 
 
 def closest_topic(
