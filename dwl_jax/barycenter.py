@@ -11,6 +11,9 @@ Outside everything is a log. Inside the loop masses are what the kernel's form t
 numbers or logs, and words come first, [N, K, s]: documents, the longest axis, then run
 in whole vectors, and a kernel is applied by one matrix product.
 
+From a cold start the scalings are 1 for all documents, and they share the products of
+the first iteration, [N, K, 1].
+
 Its gradient is the paper's backward loop, run from the last iteration to the first, and
 right for every input at once: topics, weights, first scalings and the kernel.
 """
@@ -83,19 +86,16 @@ def barycenter(
             )
         kernel = kernel_lib.admit(kernel, log_scal)
         h = log_scal.reshape(-1, rows, N)
+    solve = functools.partial(_solve, log_B, lam, kernel)
     if memory == "recompute":
-        segment = jax.checkpoint(_solve, static_argnums=(4, 5))
+        solve = jax.checkpoint(solve, static_argnums=(1, 2))
         length = math.isqrt(num_iters)
-        inner, rest = divmod(num_iters - length, length)
-        advance = lambda h, _: (segment(log_B, lam, kernel, h, rows, length)[1], None)
-        if rest:
-            h = segment(log_B, lam, kernel, h, rows, rest)[1]
-        elif h is None:
-            h = jnp.zeros((len(lam), rows, N), log_B.dtype)
-        h, _ = jax.lax.scan(advance, h, length=inner)
-        log_y, h, error = segment(log_B, lam, kernel, h, rows, length)
+        segments, first = divmod(num_iters - 1, length)
+        advance = lambda out, _: (solve(out[1], rows, length), None)
+        out = jax.lax.scan(advance, solve(h, rows, first + 1), length=segments)[0]
     else:
-        log_y, h, error = _solve(log_B, lam, kernel, h, rows, num_iters)
+        out = solve(h, rows, num_iters)
+    log_y, h, error = out
     return Barycenter(
         log_y.reshape(*batch, N),
         h.reshape(*batch, rows, N),
@@ -104,26 +104,30 @@ def barycenter(
 
 
 class _Trace(NamedTuple):
-    """What the gradient needs of an iteration, or of L of them; masses."""
+    """What the gradient needs of an iteration; masses. s is 1 if documents share it."""
 
-    phi: Array  # [(L,) N, K (+ 1), s]; y / d for the row of debiasing
-    y: Array  # [(L,) N, s]
-    u: Array  # [(L,) N, K (+ 1), s]
+    phi: Array  # [N, K (+ 1), s]; y / d for the row of debiasing
+    y: Array  # [N, s]
+    u: Array  # [N, K (+ 1), s]
     aux: tuple  # what the kernel wants to see again of its two products
 
 
 def _iterate(kernel, B, lam, scal):
-    """One pass of Algorithm 2's forward loop: new scalings, log_y and the trace."""
-    K = B.shape[1]
+    """One pass of Algorithm 2's forward loop: new scalings, log_y and the trace.
+
+    Documents that start from the same scalings, [N, K (+ 1), 1], share both products.
+    """
+    K, debias = B.shape[1], scal.shape[1] > B.shape[1]
     u, aux_u = kernel.forward(scal)
     phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u[:, :K]))
     log_y = _log_mean(kernel, lam, phi)
-    log_d = masses.leave(kernel, scal[:, K:])  # one row when debiased, else none
-    log_y = log_y + jnp.sum(log_d, axis=1)
-    log_u_d = masses.leave(kernel, u[:, K:])
-    # As if of a topic, so that y / phi is the new d, sqrt(d y / u).
-    phi_d = 0.5 * (log_y[:, None, :] - log_d + log_u_d)
-    phi = jnp.concatenate([phi, masses.enter(kernel, phi_d)], axis=1)
+    if debias:
+        log_d, log_u_d = (masses.leave(kernel, x[:, K:]) for x in (scal, u))
+        log_y = log_y + log_d[:, 0]
+        # As if of a topic, so that y / phi is the new d, sqrt(d y / u).
+        phi_d = masses.enter(kernel, 0.5 * (log_y[:, None, :] - log_d + log_u_d))
+        phi = jnp.broadcast_to(phi, (*phi.shape[:2], phi_d.shape[2]))
+        phi = jnp.concatenate([phi, phi_d], axis=1)
     y = masses.enter(kernel, log_y)
     new = masses.ratio(kernel, y[:, None, :], phi)
     return new, log_y, _Trace(phi, y, u, (aux_u, aux_phi))
@@ -146,9 +150,12 @@ def _disagreement(kernel, lam, scal, new, y):
 
 
 def _words_first(kernel, log_B, lam, log_scal, rows):
-    """The loop's own view: kernel, B [N, K, 1], lam [1, K, s], scal [N, rows, s]."""
+    """The loop's own view: kernel, B [N, K, 1], lam [1, K, s], scal [N, rows, s].
+
+    Without scalings to start from all documents share those of 1: scal [N, rows, 1].
+    """
     if log_scal is None:
-        log_scal = jnp.zeros((log_B.shape[1], rows, len(lam)), log_B.dtype)
+        log_scal = jnp.zeros((log_B.shape[1], rows, 1), log_B.dtype)
     else:
         log_scal = log_scal.transpose(2, 1, 0)
     B, scal = (masses.enter(kernel, x) for x in (log_B.T[:, :, None], log_scal))
@@ -162,7 +169,10 @@ def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
     def run(kernel):
         kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
         step = lambda scal, _: (_iterate(kernel, B, w, scal)[0], None)
-        scal, _ = jax.lax.scan(step, scal, length=num_iters - 1)
+        if num_iters > 1:
+            cold = log_scal is None
+            scal = step(scal, None)[0] if cold else scal
+            scal, _ = jax.lax.scan(step, scal, length=num_iters - 1 - cold)
         new, log_y, trace = _iterate(kernel, B, w, scal)
         error = _disagreement(kernel, w, scal, new, trace.y)
         return log_y, masses.leave(kernel, new), error
@@ -171,104 +181,155 @@ def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
     return log_y.T, h.transpose(2, 1, 0), error
 
 
+class _Loop(NamedTuple):
+    """The traces of iterations that documents do not share, L of them."""
+
+    phi: Array  # [1 + L, N, K (+ 1), s]: scalings before iteration l are y[l] / phi[l]
+    y: Array  # [1 + L, N, s]
+    u: Array  # [L, N, K (+ 1), s]
+    aux: tuple  # [L, ...]
+
+    def scal(self, kernel, l):
+        """The scalings that iteration l found."""
+        return masses.ratio(kernel, self.y[l][:, None, :], self.phi[l])
+
+    def trace(self, l):
+        """The trace of iteration l."""
+        u, aux = jax.tree.map(lambda rows: rows[l], (self.u, self.aux))
+        return _Trace(self.phi[l + 1], self.y[l + 1], u, aux)
+
+    def keep(self, l, trace):
+        """With the trace of iteration l written down."""
+        write = lambda rows, row, l: rows.at[l].set(row)
+        return _Loop(
+            write(self.phi, trace.phi, l + 1),
+            write(self.y, trace.y, l + 1),
+            write(self.u, trace.u, l),
+            jax.tree.map(functools.partial(write, l=l), self.aux, trace.aux),
+        )
+
+
+def _room(kernel, step, scal, first, length):
+    """A _Loop of given length with row 0 alone, from scalings or the trace before."""
+    shapes = jax.eval_shape(step, scal)[2]
+    # Two fills: of two equal arrays XLA would make one as a copy of the other.
+    room = lambda x, rows, fill=0: jnp.full((rows, *x.shape), fill, x.dtype)
+    y = masses.enter(kernel, jnp.zeros(shapes.y.shape, shapes.y.dtype))
+    phi = masses.ratio(kernel, y[:, None, :], scal)
+    if first is not None:
+        phi, y = first.phi, first.y
+    return _Loop(
+        room(shapes.phi, 1 + length).at[0].set(phi),
+        room(shapes.y, 1 + length).at[0].set(y),
+        room(shapes.u, length, 1),
+        jax.tree.map(lambda x: room(x, length), shapes.aux),
+    )
+
+
 def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
     learn_cost = any(leaf.perturbed for leaf in jax.tree.leaves(kernel))
     log_B, lam, kernel, log_scal = jax.tree.map(
         lambda leaf: leaf.value, (log_B, lam, kernel, log_scal)
     )
+    length = num_iters - (log_scal is None)
 
     def run(kernel):
-        kernel, B, w, scal = _words_first(kernel, log_B, lam, log_scal, rows)
+        kernel, B, w, last = _words_first(kernel, log_B, lam, log_scal, rows)
         step = functools.partial(_iterate, kernel, B, w)
-        _, log_y, trace = jax.eval_shape(step, scal)
-        # Two fills: of two equal arrays XLA would make one as a copy of the other.
-        room = lambda x, fill=0.0: jnp.full((num_iters, *x.shape), fill, x.dtype)
-        trace = jax.tree.map(room, trace)._replace(u=room(trace.u, 1.0))
+        first, loop, scal = None, None, last
+        if log_scal is None:
+            scal, log_y, first = step(scal)
+            y = first.y
+        if length:
+            loop = _room(kernel, step, scal, first, length)
 
-        def body(l, carry):
-            scal, _, trace = carry
-            new, log_y, row = step(scal)
-            write = lambda rows, row: rows.at[l].set(row)
-            return new, log_y, jax.tree.map(write, trace, row)
+            def body(l, carry):
+                new, log_y, trace = step(carry[0])
+                return new, log_y, carry[2].keep(l, trace)
 
-        start = (scal, jnp.zeros(log_y.shape, log_y.dtype), trace)
-        new, log_y, trace = jax.lax.fori_loop(0, num_iters, body, start)
-        last = _scal_before(kernel, trace, num_iters - 1, scal)
-        error = _disagreement(kernel, w, last, new, trace.y[-1])
-        return log_y, masses.leave(kernel, new), error, trace
+            start = (scal, jnp.zeros_like(loop.y[0]), loop)
+            scal, log_y, loop = jax.lax.fori_loop(0, length, body, start)
+            y, last = loop.y[-1], loop.scal(kernel, length - 1)
+        error = _disagreement(kernel, w, last, scal, y)
+        return log_y, masses.leave(kernel, scal), error, first, loop
 
-    log_y, h, error, trace = kernel_lib.resolve(kernel, run, plain=True)
-    residuals = (log_B, lam, kernel, log_scal, trace, (jnp.zeros(()),) * learn_cost)
+    log_y, h, error, *traces = kernel_lib.resolve(kernel, run, plain=True)
+    residuals = (log_B, lam, kernel, log_scal, traces, (jnp.zeros(()),) * learn_cost)
     return (log_y.T, h.transpose(2, 1, 0), error), residuals
-
-
-def _scal_before(kernel, trace, l, start):
-    """The scalings that iteration l (from 0) found; row -1 is read, but not used."""
-    scal = masses.ratio(kernel, trace.y[l - 1][:, None, :], trace.phi[l - 1])
-    return jnp.where(l > 0, scal, start)
 
 
 class _Adjoint(NamedTuple):
     """Cotangents that the backward loop carries."""
 
     scal: Array  # [N, K (+ 1), s] of log_scal
+    y: Array  # [N, s] of log_y from outside: 0 but for the last iteration
     lam: Array  # [K, s] summed over iterations
     log_B: Array  # [N, K] summed over iterations
     kernel: Any  # of log C, summed over iterations; None if nobody asked
 
 
-def _iterate_back(kernel, B, lam, adjoint, y_bar, scal, trace):
+def _iterate_back(kernel, B, lam, adjoint, scal, trace):
     """One pass of Algorithm 2's backward loops, both at once."""
     K, (phi, _, u, aux) = B.shape[1], trace
+    of_all = lambda x: _sum_to(x, u.shape[2])  # what documents share, they move at once
+    phi = phi[:, :K, : u.shape[2]]
     h_bar, d_bar = adjoint.scal[:, :K], adjoint.scal[:, K:]
-    y_bar = y_bar + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
+    y_bar = adjoint.y + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
     y_bar = y_bar[:, None, :]
     q = masses.ratio(kernel, B, u[:, :K])
-    phi_args = (lam * y_bar - h_bar, phi[:, :K], q, aux[1])
+    phi_args = (of_all(lam * y_bar - h_bar), phi, q, aux[1])
     q_bar = kernel.pull(*phi_args)
-    u_bar = jnp.concatenate([-q_bar, -0.5 * d_bar], axis=1)
+    u_bar = jnp.concatenate([-q_bar, of_all(-0.5 * d_bar)], axis=1)
     u_args = (u_bar, u, scal, aux[0])
     scal_bar = kernel.pull(*u_args)
     if d_bar.shape[1]:  # debiased: log_d also enters log_y and its own update as it is
-        scal_bar = scal_bar.at[:, K:].add(y_bar + 0.5 * d_bar)
+        scal_bar = scal_bar.at[:, K:].add(of_all(y_bar + 0.5 * d_bar))
     kernel_bar = adjoint.kernel
     if kernel_bar is not None:
         kernel_bar = kernel_bar + kernel.outer(*phi_args) + kernel.outer(*u_args)
-    log_phi = masses.leave(kernel, phi[:, :K])
+    log_phi = masses.leave(kernel, phi)
     return _Adjoint(
         scal=scal_bar,
+        y=jnp.zeros_like(adjoint.y),
         lam=adjoint.lam + jnp.sum(log_phi * y_bar, axis=0),
         log_B=adjoint.log_B + jnp.sum(q_bar, axis=2),
         kernel=kernel_bar,
     )
 
 
+def _sum_to(x, size):
+    """x, or its sum over the last axis if that is to have size 1."""
+    return x if x.shape[-1] == size else jnp.sum(x, axis=-1, keepdims=True)
+
+
 def _solve_bwd(rows, num_iters, residuals, cotangents):
-    log_B, lam, kernel, log_scal, trace, learn_cost = residuals
-    shape = (log_B.shape[1], rows, len(lam))
-    y_bar, scal_bar, _ = (  # the error carries no gradient
-        None if isinstance(c, SymbolicZero) else c.T for c in cotangents
-    )
+    log_B, lam, kernel, log_scal, (first, loop), learn_cost = residuals
+    s, K, N = *lam.shape, log_B.shape[1]
+    length = num_iters - (first is not None)
+    zeros = lambda *shape: jnp.zeros(shape, log_B.dtype)
+    of_y, of_scal, _ = cotangents  # the error carries no gradient
+    given = lambda c, *shape: zeros(*shape) if isinstance(c, SymbolicZero) else c.T
 
     def run(kernel):
-        zeros = lambda *shape: jnp.zeros(shape, log_B.dtype)
-        begin = _Adjoint(
-            scal=zeros(*shape) if scal_bar is None else scal_bar,
-            lam=zeros(*lam.T.shape),
-            log_B=zeros(*log_B.T.shape),
+        adjoint = _Adjoint(
+            scal=given(of_scal, N, rows, s),
+            y=given(of_y, N, s),
+            lam=zeros(K, s),
+            log_B=zeros(N, K),
             kernel=kernel.nothing() if learn_cost else None,
         )
         kernel, B, w, start = _words_first(kernel, log_B, lam, log_scal, rows)
+        back = functools.partial(_iterate_back, kernel, B, w)
 
         def body(step, adjoint):
-            l = num_iters - 1 - step
-            last = 0.0 if y_bar is None else jnp.where(step == 0, y_bar, 0.0)
-            scal = _scal_before(kernel, trace, l, start)
-            row = jax.tree.map(lambda rows: rows[l], trace)
-            return _iterate_back(kernel, B, w, adjoint, last, scal, row)
+            l = length - 1 - step
+            return back(adjoint, loop.scal(kernel, l), loop.trace(l))
 
-        end = jax.lax.fori_loop(0, num_iters, body, begin)
-        return end if log_scal is not None else end._replace(scal=None)
+        if loop is not None:
+            adjoint = jax.lax.fori_loop(0, length, body, adjoint)
+        if first is not None:
+            adjoint = back(adjoint, start, first)
+        return adjoint if log_scal is not None else adjoint._replace(scal=None)
 
     end = kernel_lib.resolve(kernel, run, plain=True)
     scal_bar = None if log_scal is None else end.scal.T

@@ -1,5 +1,8 @@
 """Algorithm 2 at its edges: no mass, coinciding words, one word; what tau does."""
 
+import dataclasses
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,7 @@ import reference
 from barycenter_test import gradients, scalings, solve
 
 import dwl_jax
-from dwl_jax import cost, kernel
+from dwl_jax import blocks, cost, kernel, kernel_lowrank, kernel_neighbours
 
 FORMS = ["fast", "log"]
 
@@ -86,6 +89,45 @@ def test_one_word_is_always_itself(form, debias):
     chex.assert_tree_all_finite(grads)
     first = lambda log_B: solve(log_B, lam, D, 0.1, num_iters=1, form=form).log_y[0, 0]
     np.testing.assert_allclose(jax.grad(first)(log_B), lam.T, rtol=1e-13)
+
+
+def kernels():
+    """Every form on the same words, with the field that its gradients flow through."""
+    X = jnp.asarray(np.random.default_rng(2).normal(size=(7, 3)))
+    D = cost.scale(cost.distance_matrix(X))
+    for form in ("plain", "fast", "log"):
+        yield kernel.build(D, 0.2, form=form), "log_C"
+    ground = blocks.ground(X, 1.0, 0.2, squared=False, scale="mean")
+    yield kernel_lowrank.build(X, ground, rank=4), "image"
+    yield kernel_neighbours.build(X, ground, neighbours=3), "log_near"
+
+
+@pytest.mark.parametrize(("num_iters", "debias"), [(1, False), (1, True), (3, True)])
+def test_a_first_iteration_that_documents_share_is_that_of_each(num_iters, debias):
+    p = problems.problem(num_docs=4)
+
+    def outcomes(k, name):
+        def run(log_B, lam, leaf, start):
+            out = dwl_jax.barycenter(
+                log_B,
+                lam,
+                dataclasses.replace(k, **{name: leaf}),
+                num_iters=num_iters,
+                debias=debias,
+                log_scal=start,
+            )
+            weighed = jnp.sum(p.probe * jnp.exp(out.log_y))
+            return weighed + jnp.sum(jnp.sin(out.log_scal)), out
+
+        args, h = (p.log_B, p.lam, getattr(k, name)), jnp.zeros((4, 3 + debias, 7))
+        grad = jax.grad(run, (0, 1, 2), has_aux=True)
+        return grad(*args, None), grad(*args, h), run(*args, None)[1]
+
+    for k, name in kernels():
+        shared, each, forward = jax.jit(functools.partial(outcomes, name=name))(k)
+        chex.assert_trees_all_close(forward, each[1], rtol=1e-11, atol=1e-13)
+        chex.assert_trees_all_close(shared, each, rtol=1e-9, atol=1e-12)
+        assert min(np.abs(g).max() for g in shared[0]) > 1e-4
 
 
 def test_leading_axes_are_documents():

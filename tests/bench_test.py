@@ -75,6 +75,22 @@ def test_plain_loops_are_four_products_and_two_logs():
     assert counts("plain", (0, 1, 2))["dot_general"] == 6  # the cost's gradient
 
 
+@pytest.mark.parametrize("form", ["plain", "fast"])
+def test_documents_share_the_products_of_a_cold_first_iteration(form):
+    """Of 4 iterations the loops run 3; no product outside has documents."""
+    args = (*bench_gradient.problem(SMALL).values(), np.float32(0.1))
+    fn = functools.partial(bench_gradient.loss, size=SMALL, form=form)
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(fn, (0, 1)))(*args)
+    found = list(problems.equations(jaxpr))
+    loops = [eqn for eqn in found if eqn.primitive.name == "scan"]
+    assert [loop.params["length"] for loop in loops] == [3, 3]
+    products = [eqn for eqn in found if eqn.primitive.name == "dot_general"]
+    sizes = [eqn.outvars[0].aval.size for eqn in products]
+    shared = SMALL.num_words * SMALL.num_topics
+    assert sizes.count(shared * SMALL.batch_size) == 4
+    assert set(sizes) == {shared, shared * SMALL.batch_size}
+
+
 def test_fast_loops_take_few_exponentials():
     found = counts("fast", (0, 1))
     assert found["dot_general"] == 4
