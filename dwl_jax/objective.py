@@ -12,7 +12,7 @@ from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
-_AT_ONCE = 1 << 20  # masses of all topics of some documents, with a factored kernel
+_AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
 
 
 class Batch(NamedTuple):
