@@ -88,8 +88,7 @@ def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground) -> Array:
 
 
 def probes(num_words: int, dtype) -> tuple[Array, Array]:
-    """Documents of a few words each, always the same: words [probes, n], y [N, probes].
-    """
+    """Documents of a few words, always the same: words [probes, n], y [N, probes]."""
     number = min(_PROBE_WORDS, num_words)
     draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
     words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))

@@ -2,7 +2,7 @@
 
 Off its diagonal a smooth kernel is nearly of low rank. With the diagonal it is not, and
 Nystroem's C_nm W^-1 C_mn takes that diagonal for what it should predict: it loses half
-and more of the rest. Here landmarks give features alone, F = C_nm T [N, r], and the core
+and more of the rest. Here landmarks give features alone, F = C_nm T [N, r]; the core
 M of C near F M F' + diagonal is a least-squares fit to entries between words that
 differ. T leads from the landmarks to the largest eigenvectors of that fit; it is
 renewed each epoch (`find`). Features and core are made anew in each step, from the
@@ -208,8 +208,7 @@ def spread(num_words: int, number: int) -> Array:
 def _regress(A: Array, Y: Array) -> Array:
     """Argument of the least |A Z - Y|^2, with a small ridge, [r, n]."""
     gram = A.T @ A
-    top = jax.lax.stop_gradient(jnp.trace(gram))
-    ridge = _RIDGE * top * jnp.eye(gram.shape[0], dtype=gram.dtype)
+    ridge = _RIDGE * jnp.trace(gram) * jnp.eye(gram.shape[0], dtype=gram.dtype)
     return jax.scipy.linalg.solve(gram + ridge, A.T @ Y, assume_a="pos")
 
 

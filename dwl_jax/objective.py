@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
 from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
-from dwl_jax.barycenter import barycenter
+from dwl_jax.barycenter import Barycenter, barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
@@ -66,6 +66,13 @@ def own_topics(labels: Array, K: int, num_labels: int) -> Array:
     return (labels[:, None] == topic_label[None, :]) | (labels[:, None] < 0)
 
 
+def documents_at_once(cfg: Config, num_words: int) -> int:
+    """How many documents of a batch go through Sinkhorn's loop together."""
+    if cfg.kernel not in FACTORED:
+        return cfg.batch_size
+    return max(1, min(cfg.batch_size, _AT_ONCE // (cfg.num_topics * num_words)))
+
+
 def topic_loss(
     A_s: Array,
     R: Array,
@@ -78,7 +85,7 @@ def topic_loss(
     *,
     cfg: Config,
     num_labels: int = 0,
-) -> tuple[Array, tuple[Array, Array, Array | None, kernel.Kernel]]:
+) -> tuple[Array, tuple[Array, Barycenter, kernel.Kernel]]:
     """L_tau(A, R) of Eq. (11), summed over the batch.
 
     Args:
@@ -94,8 +101,8 @@ def topic_loss(
       num_labels: 0, or how many labels the documents may have.
 
     Returns:
-      The sum of losses, and (loss of each document [s], error of its barycenter [s],
-      scalings if some were given, kernel).
+      The sum of losses, and (loss of each document [s], barycenters, kernel); their
+      scalings are None if none were given.
     """
     X = cfg.embedding.apply(theta, features)
     k = distilled_kernel(X, hyper, cfg, basis)
@@ -113,15 +120,14 @@ def topic_loss(
         )
         loss = document_loss(y, bary.log_y, k, hyper, cfg)
         total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))
-        new_scal = None if log_scal is None else bary.log_scal
-        return total, (loss, bary.error, new_scal)
+        if log_scal is None:  # nobody asks for what they became
+            bary = bary._replace(log_scal=None)
+        return total, (loss, bary)
 
-    s = at_once = A_s.shape[0]
-    if cfg.kernel in FACTORED:
-        at_once = parts.size(s, _AT_ONCE // R.size)
+    at_once = parts.size(A_s.shape[0], documents_at_once(cfg, R.shape[1]))
     shared = (simplex.log_topics(R), k)
     rows = (A_s, batch.y, batch.mask, log_scal)
-    total, (loss, error, new_scal) = parts.total(some, at_once, shared, rows)
+    total, (loss, bary) = parts.total(some, at_once, shared, rows)
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)
@@ -129,7 +135,7 @@ def topic_loss(
         total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
         apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
         total += hyper.metric_weight * jnp.sum(batch.mask) * apart
-    return total, (loss, error, new_scal, k)
+    return total, (loss, bary, k)
 
 
 def closest_topic(

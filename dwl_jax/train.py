@@ -130,7 +130,7 @@ def step(
         argnums=(0, 1, 2) if cfg.joint else (0, 1),
         has_aux=True,
     )
-    (total, (loss, error, new_scal_s, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
+    (total, (loss, bary, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
         A_s, params.R, params.theta, batch, log_scal_s, features, hyper, state.basis
     )
     count = jnp.sum(batch.mask)
@@ -172,7 +172,7 @@ def step(
         transport_error = jnp.sum(batch.mask * plans.error) / count
     theta = move(theta, state.theta_start, features, L, hyper, cfg)
 
-    new_scal_s = jax.lax.stop_gradient(new_scal_s)
+    new_scal_s = jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
         total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
     )
@@ -191,7 +191,7 @@ def step(
     info = Info(
         loss=jnp.sum(batch.mask * loss) / count,
         energy=energy,
-        error=jnp.sum(batch.mask * error) / count,
+        error=jnp.sum(batch.mask * bary.error) / count,
         transport_error=transport_error,
         fast=k.fits
         if cfg.kernel in ("auto", *FACTORED)
