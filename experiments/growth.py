@@ -168,9 +168,8 @@ def main(argv):
         return
     cli.setup_jax()
     if FLAGS.greenkhorn:
-        print(
-            "| N | words | epsilon | Greenkhorn ms | Sinkhorn ms |\n|---|---|---|---|---|"
-        )
+        print("| N | words | epsilon | Greenkhorn ms | Sinkhorn ms |")
+        print("|---" * 5 + "|")
         for N, size in ((81, 9), (1798, 9), (5550, 9), (1000, 1000)):
             for epsilon in (1.0, 0.2, 0.05):
                 green, _, sinkhorn, _ = against_sinkhorn(N, size, epsilon)
