@@ -136,6 +136,23 @@ class FactoredTest(parameterized.TestCase):
         self.assertLess(float(lowrank(X, rank, 0.15).error), 1.5 * best)
         self.assertGreater(error(nystroem), 5 * best)
 
+    def test_lowrank_gradient_of_embeddings_is_near_the_dense_one(self):
+        """With many more words than the rank: a core fitted to few words is not."""
+        rng, M = np.random.default_rng(4), 600
+        X = jnp.asarray(rng.standard_normal((M, 10)))
+        log_B = jax.nn.log_softmax(jnp.asarray(2 * rng.standard_normal((K, M))))
+        y = jnp.asarray(rng.dirichlet(np.full(M, 0.02), 32))
+        lam = jnp.asarray(rng.dirichlet(np.ones(K), 32))
+
+        def f(X, make):
+            log_y = barycenter(log_B, lam, make(X), num_iters=2).log_y
+            return -jnp.sum(y * jax.nn.log_softmax(log_y))
+
+        grad = lambda make: jax.jit(jax.grad(lambda X: f(X, make)))(X)
+        want, got = grad(dense), grad(lambda X: lowrank(X, 16))
+        cosine = jnp.sum(got * want) / jnp.linalg.norm(got) / jnp.linalg.norm(want)
+        self.assertGreater(cosine, 0.9)
+
     @parameterized.product(
         form=["lowrank", "neighbours"], dtype=[jnp.float32, jnp.float64]
     )
