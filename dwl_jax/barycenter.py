@@ -84,8 +84,8 @@ def barycenter(
             raise ValueError(
                 f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}."
             )
-        kernel = kernel_lib.admit(kernel, log_scal)
         h = log_scal.reshape(-1, rows, N)
+    kernel = kernel_lib.admit(kernel, log_B, h)
     solve = functools.partial(_solve, log_B, lam, kernel)
     if memory == "recompute":
         solve = jax.checkpoint(solve, static_argnums=(1, 2))
@@ -118,8 +118,7 @@ def _iterate(kernel, B, lam, scal):
     Documents that start from the same scalings, [N, K (+ 1), 1], share both products.
     """
     K, debias = B.shape[1], scal.shape[1] > B.shape[1]
-    u, aux_u = kernel.forward(scal)
-    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u[:, :K]))
+    phi, u, aux = kernel_lib.products(kernel, B, scal)
     log_y = _log_mean(kernel, lam, phi)
     if debias:
         log_d, log_u_d = (masses.leave(kernel, x[:, K:]) for x in (scal, u))
@@ -130,7 +129,7 @@ def _iterate(kernel, B, lam, scal):
         phi = jnp.concatenate([phi, phi_d], axis=1)
     y = masses.enter(kernel, log_y)
     new = masses.ratio(kernel, y[:, None, :], phi)
-    return new, log_y, _Trace(phi, y, u, (aux_u, aux_phi))
+    return new, log_y, _Trace(phi, y, u, aux)
 
 
 def _log_mean(kernel, lam, phi):
@@ -162,6 +161,11 @@ def _words_first(kernel, log_B, lam, log_scal, rows):
     return kernel_lib.words_first(kernel), B, lam.T[None], scal
 
 
+def _settle(kernel, run, scaled):
+    """Runs the loop in the form that is exact; debiasing has no scaled one."""
+    return kernel_lib.resolve(kernel, run, plain=True, scaled=scaled)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
     """`num_iters` iterations from given scalings: log_y, new scalings, error."""
@@ -177,7 +181,7 @@ def _solve(log_B, lam, kernel, log_scal, rows, num_iters):
         error = _disagreement(kernel, w, scal, new, trace.y)
         return log_y, masses.leave(kernel, new), error
 
-    log_y, h, error = kernel_lib.resolve(kernel, run, plain=True)
+    log_y, h, error = _settle(kernel, run, rows == len(log_B))
     return log_y.T, h.transpose(2, 1, 0), error
 
 
@@ -253,7 +257,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, rows, num_iters):
         error = _disagreement(kernel, w, last, scal, y)
         return log_y, masses.leave(kernel, scal), error, first, loop
 
-    log_y, h, error, *traces = kernel_lib.resolve(kernel, run, plain=True)
+    log_y, h, error, *traces = _settle(kernel, run, rows == len(log_B))
     residuals = (log_B, lam, kernel, log_scal, traces, (jnp.zeros(()),) * learn_cost)
     return (log_y.T, h.transpose(2, 1, 0), error), residuals
 
@@ -276,24 +280,26 @@ def _iterate_back(kernel, B, lam, adjoint, scal, trace):
     h_bar, d_bar = adjoint.scal[:, :K], adjoint.scal[:, K:]
     y_bar = adjoint.y + jnp.sum(h_bar, axis=1) + 0.5 * jnp.sum(d_bar, axis=1)
     y_bar = y_bar[:, None, :]
-    q = masses.ratio(kernel, B, u[:, :K])
-    phi_args = (of_all(lam * y_bar - h_bar), phi, q, aux[1])
-    q_bar = kernel.pull(*phi_args)
-    u_bar = jnp.concatenate([-q_bar, of_all(-0.5 * d_bar)], axis=1)
-    u_args = (u_bar, u, scal, aux[0])
-    scal_bar = kernel.pull(*u_args)
+    q_bar, scal_bar, C_bar = kernel_lib.products_back(
+        kernel,
+        B,
+        of_all(lam * y_bar - h_bar),
+        of_all(-0.5 * d_bar),
+        phi,
+        u,
+        scal,
+        aux,
+        learn_cost=adjoint.kernel is not None,
+    )
     if d_bar.shape[1]:  # debiased: log_d also enters log_y and its own update as it is
         scal_bar = scal_bar.at[:, K:].add(of_all(y_bar + 0.5 * d_bar))
-    kernel_bar = adjoint.kernel
-    if kernel_bar is not None:
-        kernel_bar = kernel_bar + kernel.outer(*phi_args) + kernel.outer(*u_args)
     log_phi = masses.leave(kernel, phi)
     return _Adjoint(
         scal=scal_bar,
         y=jnp.zeros_like(adjoint.y),
         lam=adjoint.lam + jnp.sum(log_phi * y_bar, axis=0),
         log_B=adjoint.log_B + jnp.sum(q_bar, axis=2),
-        kernel=kernel_bar,
+        kernel=None if C_bar is None else adjoint.kernel + C_bar,
     )
 
 
@@ -331,7 +337,7 @@ def _solve_bwd(rows, num_iters, residuals, cotangents):
             adjoint = back(adjoint, start, first)
         return adjoint if log_scal is not None else adjoint._replace(scal=None)
 
-    end = kernel_lib.resolve(kernel, run, plain=True)
+    end = _settle(kernel, run, rows == len(log_B))
     scal_bar = None if log_scal is None else end.scal.T
     return end.log_B.T, end.lam.T, kernel.cotangent(end.kernel), scal_bar
 

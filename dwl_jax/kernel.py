@@ -9,9 +9,11 @@ given as logs, or as they are in the `plain` form (see `masses.py`):
   the cotangent of log C when w is the one of log u, and the aggregate transport plan
   when w is the topic's mass.
 
-`DenseKernel` is C as a matrix, in one of three forms.
+`DenseKernel` is C as a matrix, in one of four forms.
 
 * `plain`: scalings and one matrix product. Exact while D^tau / epsilon is small.
+* `scaled`: the barycenter's two products by numbers beside a log for each column, see
+  `scaled.py`; all else as `fast`. Exact while D^tau / epsilon fits the float twice.
 * `fast`: C has a unit diagonal, which is handled in logs and never rounds, and the
   off-diagonal part is shifted by its smallest exponent before one matrix product. That
   holds while the spread of the off-diagonal D^tau / epsilon fits the float's exponent.
@@ -26,10 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dwl_jax import logdomain, masses
+from dwl_jax import logdomain, masses, scaled
 
 Array = jax.Array
-Form = Literal["auto", "plain", "fast", "log"]
+Form = Literal["auto", "plain", "scaled", "fast", "log"]
 
 # exp underflows below -87.3 (float32) and -708.4 (float64). What remains above the
 # spread is the relative error that a lost term may have: e^-23 and e^-36.
@@ -37,6 +39,9 @@ _MAX_SPREAD = {"float32": 64.0, "float64": 672.0}
 # With r the largest exponent, logs of scalings differ by at most 2 r from word to word:
 # masses between exp(-2 r) and exp(2 r) are held with room for N and for small topics.
 _MAX_REACH = {"float32": 32.0, "float64": 300.0}
+# The same for columns that have a log of their own, and for the masses of a topic.
+_MAX_SCALED = {"float32": 120.0, "float64": 1200.0}
+_MAX_TOPIC = {"float32": 64.0, "float64": 200.0}
 
 
 @jax.tree_util.register_dataclass
@@ -49,6 +54,7 @@ class DenseKernel:
     shift: Array  # [] smallest off-diagonal cost / epsilon
     reach: Array  # [] largest cost / epsilon
     small: Array  # [] bool: the plain form is exact
+    near: Array  # [] bool: the scaled form is exact
     fits: Array  # [] bool: the fast form is exact
     form: Form = dataclasses.field(metadata={"static": True}, default="auto")
     axis: Literal[0, -1] = dataclasses.field(metadata={"static": True}, default=-1)
@@ -72,38 +78,38 @@ class DenseKernel:
         """C v over the axis of the words, and the largest log of v."""
         top = jnp.max(v, axis=self.axis, keepdims=True)
         if self.form == "plain":
-            return self._product(v), jnp.zeros_like(top)
+            return self.product(v), jnp.zeros_like(top)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         if self.form == "log":
             return self._in_rows(logdomain.logsumexp, v), top
         base = top - self.shift
         gap = v - base
         shifted, small = self._exp(v - top, -jnp.abs(gap))
-        off = self._product(shifted)
+        off = self.product(shifted)
         total = jnp.where(gap > 0.0, 1.0 + off * small, small + off)
         return jnp.maximum(v, base) + jnp.log(total), top
 
     def pull(self, w: Array, u: Array, v: Array, top: Array) -> Array:
         """The product v * C (w / u): no term of it exceeds its w."""
         if self.form == "plain":
-            return v * self._product(w / u)
+            return v * self.product(w / u)
         if self.form == "log":
             return self._in_rows(logdomain.pull, w, u, v)
         # log u >= top - reach, so that no exponent here is positive ...
         lift = self.reach - top
-        off = self._product(w * jnp.exp(-lift - u))
+        off = self.product(w * jnp.exp(-lift - u))
         # ... nor larger than reach - shift, the spread, here.
         return w * jnp.exp(v - u) + off * jnp.exp(v + (lift - self.shift))
 
     def outer(self, w: Array, u: Array, v: Array, top: Array) -> Array:
         """Sum over all axes but the words' of w / u (outer) v, times C."""
         if self.form == "plain":
-            return self._outer(w / u, v) * self.matrix
+            return self.outer_product(w / u, v) * self.matrix
         if self.form == "log":
             flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
             return logdomain.outer(self.log_C, flat(w), flat(u), flat(v))
         left = w * jnp.exp(top - self.reach - u)
-        off = self._outer(left, jnp.exp(v - top)) * (
+        off = self.outer_product(left, jnp.exp(v - top)) * (
             self.matrix * jnp.exp(self.reach - self.shift)
         )
         others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
@@ -115,7 +121,7 @@ class DenseKernel:
 
     def cotangent(self, log_C_bar: Array) -> Any:
         """A gradient for `log_C` in the shape that a custom_vjp gives back."""
-        none = dict.fromkeys(("matrix", "shift", "reach", "small", "fits"))
+        none = dict.fromkeys(("matrix", "shift", "reach", "small", "near", "fits"))
         return dataclasses.replace(self, log_C=log_C_bar, **none)
 
     def _exp(self, a, b):
@@ -124,12 +130,17 @@ class DenseKernel:
             jnp.exp(jnp.stack([a, b])) if self.axis == 0 else (jnp.exp(a), jnp.exp(b))
         )
 
-    def _product(self, v):
+    def product(self, v: Array) -> Array:
+        """`matrix` times v over the axis of the words."""
         if self.axis == 0:
             return jnp.tensordot(self.matrix, v, axes=1)
         return v @ self.matrix
 
-    def _outer(self, left, right):
+    def outer_product(self, left: Array, right: Array) -> Array:
+        """Sum over all axes but the words' of left (outer) right."""
+        if self.axis == 0:  # as one product of matrices: tensordot would transpose both
+            flat = lambda x: x.reshape(self.num_words, -1)
+            return flat(left) @ flat(right).T
         others = [i for i in range(right.ndim) if i != self.axis % right.ndim]
         return jnp.tensordot(left, right, axes=(others, others))
 
@@ -147,15 +158,16 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     Args:
       cost: D^tau, symmetric with zero diagonal, [N, N].
       epsilon: entropic weight, positive; traced.
-      form: `plain` (one matrix product, exact while cost / epsilon is small), `fast`
-        (the same in logs, exact while its spread fits the float), `log` (always exact,
+      form: `plain` (one matrix product, exact while cost / epsilon is small), `scaled`
+        (the same with a log for each column, exact a while longer), `fast` (in logs,
+        exact while the spread of cost / epsilon fits the float), `log` (always exact,
         slow), or `auto`: the first of these that is exact.
 
     Returns:
       The kernel; differentiable with respect to cost and epsilon.
     """
     if form not in get_args(Form):
-        raise ValueError(f"form must be auto, plain, fast or log, got {form!r}.")
+        raise ValueError(f"form must be one of {get_args(Form)}, got {form!r}.")
     if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
         raise ValueError(f"cost must be square, got {cost.shape}.")
     _check(cost, epsilon)
@@ -166,9 +178,10 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     shift = jnp.where(jnp.isfinite(shift), shift, 0.0)  # a single word
     reach = jnp.max(exponent)
     off = jnp.where(diagonal, 0.0, jnp.exp(shift - exponent))
-    small = _everywhere(reach <= _MAX_REACH[log_C.dtype.name])
-    fits = _everywhere(reach - shift <= _MAX_SPREAD[log_C.dtype.name])
-    return DenseKernel(log_C, off, shift, reach, small, fits).settle(form)
+    small = reach <= _MAX_REACH[log_C.dtype.name]
+    fits = reach - shift <= _MAX_SPREAD[log_C.dtype.name]
+    near = fits & (reach <= _MAX_SCALED[log_C.dtype.name])
+    return DenseKernel(log_C, off, shift, reach, small, near, fits).settle(form)
 
 
 def _check(cost: Array, epsilon: Array | float) -> None:
@@ -184,7 +197,13 @@ def _check(cost: Array, epsilon: Array | float) -> None:
         raise ValueError("cost must be symmetric.")
 
 
-def resolve(kernel: Kernel, fn: Callable[[Kernel], Any], *, plain: bool = False) -> Any:
+def resolve(
+    kernel: Kernel,
+    fn: Callable[[Kernel], Any],
+    *,
+    plain: bool = False,
+    scaled: bool = False,
+) -> Any:
     """Calls `fn` with a kernel whose form is settled: `auto` becomes fast or log.
 
     One branch runs, under `jit` and under `vmap` (a batch of kernels of which one needs
@@ -194,23 +213,70 @@ def resolve(kernel: Kernel, fn: Callable[[Kernel], Any], *, plain: bool = False)
       kernel: any kernel.
       fn: what to do with it.
       plain: `auto` may also become plain, where the kernel is small.
+      scaled: it may also become scaled, where that is exact.
     """
     if kernel.form != "auto":
         return fn(kernel)
+    exact = {"plain": kernel.small} if plain else {}
+    exact |= {"scaled": kernel.near} if scaled else {}
+    exact |= {"fast": kernel.fits, "log": jnp.ones((), bool)}
+    first = _of_all(jnp.argmax(jnp.stack(list(exact.values()))))
     settled = lambda form: lambda: fn(kernel.settle(form))
-    if not plain:
-        return jax.lax.cond(kernel.fits, settled("fast"), settled("log"))
-    place = jnp.where(kernel.small, 0, jnp.where(kernel.fits, 1, 2))
-    return jax.lax.switch(place, [settled(form) for form in ("plain", "fast", "log")])
+    return jax.lax.switch(first, [settled(form) for form in exact])
 
 
-def admit(kernel: Kernel, log_v: Array) -> Kernel:
-    """The kernel, to be plain only if masses of this size fit beside it."""
+def admit(kernel: Kernel, log_B: Array, log_scal: Array | None) -> Kernel:
+    """The kernel, to be plain or scaled only if masses of this size fit beside it."""
     if kernel.form != "auto":
         return kernel
-    limit = _MAX_REACH[log_v.dtype.name]
-    small = kernel.small & _everywhere(jnp.max(jnp.abs(log_v)) <= limit)
-    return dataclasses.replace(kernel, small=small)
+    name = log_B.dtype.name
+    span = jnp.max(log_B, axis=-1, keepdims=True) - log_B
+    span = jnp.max(jnp.where(jnp.isfinite(span), span, 0.0))
+    near, small = kernel.near & (span <= _MAX_TOPIC[name]), kernel.small
+    if log_scal is not None:
+        small &= jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name]
+    return dataclasses.replace(kernel, small=small, near=near)
+
+
+def products(kernel: Kernel, B: Array, scal: Array) -> tuple[Array, Array, tuple]:
+    """Both products of an iteration, phi = C (B / u) with u = C scal: phi, u, aux.
+
+    Masses [N, K, 1] and [N, K (+ rows that know no topic), s]; u is for
+    `products_back` alone.
+    """
+    K = B.shape[1]
+    if kernel.form == "scaled" and scal.shape[1] == K:
+        return scaled.products(kernel, B, scal)
+    u, aux_u = kernel.forward(scal)
+    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u[:, :K]))
+    return phi, u, (aux_u, aux_phi)
+
+
+def products_back(
+    kernel: Kernel,
+    B: Array,
+    phi_bar: Array,
+    rest_bar: Array,
+    phi: Array,
+    u: Array,
+    scal: Array,
+    aux: tuple,
+    *,
+    learn_cost: bool,
+) -> tuple[Array, Array, Any]:
+    """Cotangents of log B for each column, log scal and log C: `products` transposed.
+
+    `rest_bar` is the cotangent of log u in the rows that know no topic.
+    """
+    K = B.shape[1]
+    if kernel.form == "scaled" and scal.shape[1] == K:
+        args = (kernel, B, phi_bar, phi, u, scal, aux)
+        return scaled.products_back(*args, learn_cost=learn_cost)
+    phi_args = (phi_bar, phi, masses.ratio(kernel, B, u[:, :K]), aux[1])
+    q_bar = kernel.pull(*phi_args)
+    u_args = (jnp.concatenate([-q_bar, rest_bar], axis=1), u, scal, aux[0])
+    C_bar = kernel.outer(*phi_args) + kernel.outer(*u_args) if learn_cost else None
+    return q_bar, kernel.pull(*u_args), C_bar
 
 
 class _Turned(NamedTuple):
@@ -274,12 +340,12 @@ apply_log.defvjp(_apply_log_fwd, _apply_log_bwd)
 
 
 @jax.custom_batching.custom_vmap
-def _everywhere(condition: Array) -> Array:
-    """A condition that all lanes of a `vmap` share, so that a `cond` stays a `cond`."""
-    return condition
+def _of_all(place: Array) -> Array:
+    """The largest of all lanes of a `vmap`, so that a `switch` stays a `switch`."""
+    return place
 
 
-@_everywhere.def_vmap
-def _everywhere_vmap(axis_size, in_batched, condition):
+@_of_all.def_vmap
+def _of_all_vmap(axis_size, in_batched, place):
     del axis_size, in_batched
-    return _everywhere(jnp.all(condition, axis=0)), False
+    return _of_all(jnp.max(place, axis=0)), False

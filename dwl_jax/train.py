@@ -12,6 +12,7 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
+    lanes,
     mesh,
     simplex,
     start,
@@ -275,17 +276,13 @@ def run_epochs(
     num_docs: int | None = None,
 ) -> tuple[State, Info]:
     """`num_epochs` epochs from a given State, compiled as one scan; see `epoch`."""
-    body = lambda s, _: epoch(
-        key,
-        s,
-        docs,
-        hyper,
-        cfg=cfg,
-        labels=labels,
-        num_labels=num_labels,
-        num_docs=num_docs,
-    )
-    return jax.lax.scan(body, state, length=num_epochs)
+    sizes = {"cfg": cfg, "num_labels": num_labels, "num_docs": num_docs}
+
+    def run(key, state, docs, hyper, labels):
+        body = lambda s, _: epoch(key, s, docs, hyper, labels=labels, **sizes)
+        return jax.lax.scan(body, state, length=num_epochs)
+
+    return lanes.in_turn(run)(key, state, docs, hyper, labels)
 
 
 class Task(NamedTuple):

@@ -15,7 +15,7 @@ from barycenter_test import gradients, scalings, solve
 import dwl_jax
 from dwl_jax import blocks, cost, kernel, kernel_lowrank, kernel_neighbours
 
-FORMS = ["fast", "log"]
+FORMS = ["scaled", "fast", "log"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -95,7 +95,7 @@ def kernels():
     """Every form on the same words, with the field that its gradients flow through."""
     X = jnp.asarray(np.random.default_rng(2).normal(size=(7, 3)))
     D = cost.scale(cost.distance_matrix(X))
-    for form in ("plain", "fast", "log"):
+    for form in ("plain", "scaled", "fast", "log"):
         yield kernel.build(D, 0.2, form=form), "log_C"
     ground = blocks.ground(X, 1.0, 0.2, squared=False, scale="mean")
     yield kernel_lowrank.build(X, ground, rank=4), "image"

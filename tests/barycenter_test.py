@@ -20,7 +20,7 @@ from dwl_jax import barycenter as public_barycenter
 from dwl_jax import cost, kernel
 from dwl_jax.barycenter import Barycenter
 
-FORMS = ["plain", "fast", "log"]
+FORMS = ["plain", "scaled", "fast", "log"]
 STATIC = ("num_iters", "form", "debias", "memory")
 
 
