@@ -150,7 +150,8 @@ def main(argv):
     corpus = corpora.load(corpora.Spec(**note["corpus"]))
     seed = note["split_seed"]
     train, valid, test = data.split_rows(corpus.num_docs, seed=seed)
-    task = Task(corpus, valid if FLAGS.part == "valid" else test)
+    rows = valid if FLAGS.part == "valid" else test
+    task = Task(corpus, rows[: FLAGS.limit])
     saved = io.load_model(os.path.join(FLAGS.run, "model"))
     if saved.vocab != corpus.vocab:
         raise ValueError(f"{FLAGS.run} has another vocabulary than its corpus.")
@@ -178,6 +179,7 @@ def define_flags():
         "run", None, "Run directory of experiments.train.", required=True
     )
     flags.DEFINE_enum("part", "test", ["valid", "test"], "What is evaluated.")
+    flags.DEFINE_integer("limit", None, "Evaluate the first so many alone.")
     flags.DEFINE_bool("baselines", True, "Also the baselines, which are learned anew.")
 
 
