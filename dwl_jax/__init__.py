@@ -13,7 +13,7 @@ from dwl_jax import (
 )
 from dwl_jax.barycenter import Barycenter, barycenter
 from dwl_jax.documents import Documents
-from dwl_jax.infer import Inference, infer, topic_documents
+from dwl_jax.infer import Inference, infer, infer_rows, topic_documents
 from dwl_jax.train import epoch, fit, init, model, run_epochs, step
 from dwl_jax.types import Config, Hyper, Info, Model, Params, State
 
@@ -34,6 +34,7 @@ __all__ = [
     "epoch",
     "fit",
     "infer",
+    "infer_rows",
     "init",
     "kernel",
     "losses",

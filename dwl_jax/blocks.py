@@ -21,11 +21,13 @@ class Ground(NamedTuple):
     """log C = -(||x - x'||^2 / unit)^power / epsilon, between words that differ."""
 
     unit: Array  # [] a squared distance
-    power: Array  # [] tau, or tau / 2 if distances are not squared
+    power: Array | float  # tau, or tau / 2 if distances are not squared
     epsilon: Array  # []
 
     def exponent(self, D2: Array) -> Array:
         """-log C of squared distances; 0, with gradient 0, where they are 0."""
+        if isinstance(self.power, float) and self.power == 1.0:
+            return D2 / (self.unit * self.epsilon)
         apart = D2 > 0.0
         ratio = jnp.where(apart, D2 / self.unit, 1.0)
         return jnp.where(apart, ratio**self.power, 0.0) / self.epsilon
@@ -79,27 +81,27 @@ def map_rows(fn, X: Array, *args: Array):
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:N], out)
 
 
-def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground):
-    """Rows of C without its diagonal, [n, N], and each row's largest exponent, [n]."""
-    exponent = ground.exponent(squared_distances(X_rows, X))
-    own = rows[:, None] == jnp.arange(X.shape[0])[None, :]
-    return jnp.where(own, 0.0, jnp.exp(-exponent)), jnp.max(exponent, axis=-1)
+def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground) -> Array:
+    """Rows of C without its diagonal, [n, N]."""
+    C = jnp.exp(-ground.exponent(squared_distances(X_rows, X)))
+    return jnp.where(rows[:, None] == jnp.arange(X.shape[0])[None, :], 0.0, C)
 
 
-def product(X: Array, V: Array, ground: Ground) -> tuple[Array, Array]:
-    """(C - I) V, [N, r], differentiable in X and V; and each row's reach, [N]."""
-
-    def block(rows, X_rows):
-        C, reach = off_diagonal(rows, X_rows, X, ground)
-        return C @ V, jax.lax.stop_gradient(reach)
-
-    return map_rows(block, X)
-
-
-def probes(num_words: int, dtype) -> Array:
-    """Documents of a few words each, always the same, [N, probes]."""
+def probes(num_words: int, dtype) -> tuple[Array, Array]:
+    """Documents of a few words, always the same: words [probes, n], y [N, probes]."""
     number = min(_PROBE_WORDS, num_words)
     draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
     words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))
-    out = jnp.zeros((num_words, _PROBES), dtype)
-    return out.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)
+    y = jnp.zeros((num_words, _PROBES), dtype)
+    return words, y.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)
+
+
+def probe_error(near: Array, X: Array, ground: Ground) -> Array:
+    """Relative L1 error of (C - I) y, where y are the probes and near, [N, probes]."""
+    X = jax.lax.stop_gradient(X)
+    words, y = probes(X.shape[0], X.dtype)
+    few = words.ravel()
+    C = off_diagonal(few, X[few], X, ground)
+    exact = jnp.mean(C.reshape(*words.shape, -1), axis=1).T
+    gap = jnp.abs(jax.lax.stop_gradient(near) - exact)
+    return jnp.sum(gap) / jnp.maximum(jnp.sum(exact), 1e-30)

@@ -2,7 +2,7 @@
 
 The row or column whose sum is furthest from its marginal is scaled to it; all sums are
 then updated, which costs n + m where a Sinkhorn iteration costs 2 n m. The paper names
-it as future work. Nothing in training uses it.
+it as future work. It is slower than Sinkhorn here (docs/large.md); nothing uses it.
 """
 
 from typing import NamedTuple

@@ -5,16 +5,24 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+import scipy.sparse as sp
 
 from dwl_jax import checks, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
-from dwl_jax.objective import distilled_kernel, document_loss, weight_penalty
-from dwl_jax.types import Config, Hyper, Model
+from dwl_jax.objective import (
+    distilled_kernel,
+    document_loss,
+    documents_at_once,
+    weight_penalty,
+)
+from dwl_jax.types import FACTORED, Config, Hyper, Model
 
 Array = jax.Array
 _RATE = 0.3  # of Adam on the weights; it falls to 0 as a cosine
+_ROWS = 4096  # documents that `infer_rows` gives to the device at once
 _ONE_TOPIC = 4.0  # logit of the one topic in a start from it
 
 
@@ -23,7 +31,7 @@ class Inference(NamedTuple):
 
     lam: Array  # [M, K] topic weights
     loss: Array  # [M] reconstruction loss at these weights
-    log_y: Array  # [M, N] log reconstruction
+    log_y: Array | None  # [M, N] log reconstruction
 
 
 def infer(
@@ -42,6 +50,10 @@ def infer(
     loss has more than one minimum; the best of all steps is given back, not the last.
     A training document gets its own loss back or a better one; with `cfg.debias` the
     loss has more minima and a few documents may end in a worse one.
+
+    With a factored kernel all steps are on geometric means of the topics' documents,
+    which are barycenters at the first iteration and cost K N for a document instead of
+    products with the kernel. What they find is judged by the barycenter.
 
     Args:
       docs: Documents over the model's words, or counts [M, N].
@@ -67,6 +79,27 @@ def infer(
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
     return _infer(docs, model, hyper, observed, cfg=cfg, num_steps=num_steps)
+
+
+def infer_rows(counts: Any, model: Model, hyper: Hyper, **choices) -> Inference:
+    """`infer` for many documents: some at a time, and their reconstructions not kept.
+
+    Args:
+      counts: [M, N], an array or a scipy sparse matrix; it stays on the host.
+      model: topics and embeddings.
+      hyper: as in training.
+      **choices: as for `infer`.
+
+    Returns:
+      An Inference of numpy arrays, with None for log_y.
+    """
+    counts = sp.csr_array(counts)
+    found = []
+    for begin in range(0, counts.shape[0], _ROWS):
+        some = infer(counts[begin : begin + _ROWS], model, hyper, **choices)
+        found.append((np.asarray(some.lam), np.asarray(some.loss)))
+    lam, loss = map(np.concatenate, zip(*found, strict=True))
+    return Inference(lam, loss, None)
 
 
 def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
@@ -142,6 +175,20 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     vertices = topic_documents(model, hyper, cfg=cfg)
     quick = (3 * num_steps) // 4
 
+    def descend_means(A, y, rates):
+        """Adam on weights of the topics' documents instead of barycenters."""
+
+        def total(A):
+            log_y = judged(simplex.weights(A) @ vertices)
+            loss = document_loss(y, log_y, k, hyper, cfg) + weight_penalty(A, hyper)
+            return jnp.sum(loss)
+
+        def body(carry, rate):
+            delta, opt_state = jax.vmap(opt.update)(jax.grad(total)(carry[0]), carry[1])
+            return (carry[0] - rate * delta, opt_state), None
+
+        return jax.lax.scan(body, (A, jax.vmap(opt.init)(A)), rates)[0][0]
+
     def batch(docs_s):
         y = dense(docs_s, N)
         alone = jax.vmap(
@@ -153,6 +200,9 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
         A = jnp.concatenate([jnp.zeros_like(from_one), from_one])
         turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
         rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
+        if cfg.kernel in FACTORED:
+            ends = half(descend_means(A, jnp.concatenate([y, y]), rates))
+            return functools.reduce(better, [outcome(A, y) for A in ends])[0]
         # Going on from the scalings of the step before, few iterations do ...
         both = descend(
             A,
@@ -172,7 +222,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
         found += [outcome(A, y) for A in (A, best_A)]
         return functools.reduce(better, found)[0]
 
-    return map_batches(batch, docs, cfg.batch_size)
+    return map_batches(batch, docs, documents_at_once(cfg, N))
 
 
 def pick(first: Array, one: Any, other: Any) -> Any:

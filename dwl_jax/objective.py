@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
-from dwl_jax import embedding, forms, kernel, losses, simplex, transport
+from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
 from dwl_jax.barycenter import Barycenter, barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
+_AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
 
 
 class Batch(NamedTuple):
@@ -65,6 +66,13 @@ def own_topics(labels: Array, K: int, num_labels: int) -> Array:
     return (labels[:, None] == topic_label[None, :]) | (labels[:, None] < 0)
 
 
+def documents_at_once(cfg: Config, num_words: int) -> int:
+    """How many documents of a batch go through Sinkhorn's loop together."""
+    if cfg.kernel not in FACTORED:
+        return cfg.batch_size
+    return max(1, min(cfg.batch_size, _AT_ONCE // (cfg.num_topics * num_words)))
+
+
 def topic_loss(
     A_s: Array,
     R: Array,
@@ -93,22 +101,33 @@ def topic_loss(
       num_labels: 0, or how many labels the documents may have.
 
     Returns:
-      The sum of losses, and (loss of each document [s], barycenters, kernel).
+      The sum of losses, and (loss of each document [s], barycenters, kernel); their
+      scalings are None if none were given.
     """
     X = cfg.embedding.apply(theta, features)
     k = distilled_kernel(X, hyper, cfg, basis)
-    lam = simplex.weights(A_s)
-    bary = barycenter(
-        simplex.log_topics(R),
-        lam,
-        k,
-        num_iters=cfg.num_iters,
-        log_scal=log_scal,
-        debias=cfg.debias,
-        memory=cfg.memory,
-    )
-    loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
-    total = jnp.sum(batch.mask * (loss + weight_penalty(A_s, hyper)))
+
+    def some(shared, rows):
+        (log_B, k), (A_s, y, mask, log_scal) = shared, rows
+        bary = barycenter(
+            log_B,
+            simplex.weights(A_s),
+            k,
+            num_iters=cfg.num_iters,
+            log_scal=log_scal,
+            debias=cfg.debias,
+            memory=cfg.memory,
+        )
+        loss = document_loss(y, bary.log_y, k, hyper, cfg)
+        total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))
+        if log_scal is None:  # nobody asks for what they became
+            bary = bary._replace(log_scal=None)
+        return total, (loss, bary)
+
+    at_once = parts.size(A_s.shape[0], documents_at_once(cfg, R.shape[1]))
+    shared = (simplex.log_topics(R), k)
+    rows = (A_s, batch.y, batch.mask, log_scal)
+    total, (loss, bary) = parts.total(some, at_once, shared, rows)
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)

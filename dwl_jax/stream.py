@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dwl_jax import forms, train
 from dwl_jax.documents import Documents, dense
 from dwl_jax.objective import Batch
-from dwl_jax.types import Config, Hyper, Info, State
+from dwl_jax.types import FACTORED, Config, Hyper, Info, State
 
 Array = jax.Array
 
@@ -116,7 +116,7 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = np.concatenate([np.asarray(order), np.full(number * s - M, M)])
     order = order.reshape(number, s)
-    if cfg.kernel == "neighbours":
+    if cfg.kernel in FACTORED:
         basis = _refresh(
             state.params.theta, state.features, hyper, state.basis, cfg=cfg
         )

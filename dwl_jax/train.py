@@ -173,7 +173,7 @@ def step(
         transport_error = jnp.sum(batch.mask * plans.error) / count
     theta = move(theta, state.theta_start, features, L, hyper, cfg)
 
-    new_scal_s = None if log_scal_s is None else jax.lax.stop_gradient(bary.log_scal)
+    new_scal_s = jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
         total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
     )
@@ -246,7 +246,7 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
 
-    if cfg.kernel == "neighbours":
+    if cfg.kernel in FACTORED:
         X = cfg.embedding.apply(state.params.theta, state.features)
         state = state._replace(basis=forms.refresh(X, hyper, cfg, state.basis))
 

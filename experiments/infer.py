@@ -108,8 +108,8 @@ def main(argv):
         observed = np.array([kind == _OBSERVED.value for kind in saved.kinds])
         if not observed.any():
             raise ValueError(f"--observed={_OBSERVED.value}: the model has none.")
-    result = dwl_jax.infer(
-        docs,
+    result = dwl_jax.infer_rows(
+        counts,
         saved.model,
         saved.hyper,
         cfg=saved.cfg,

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from absl import flags, logging
 
-from dwl_jax import data, io
+from dwl_jax import data, infer, infer_rows, io
 from experiments import cli, corpora, rundir
 
 TOP_N = (1, 3, 5)
@@ -73,6 +73,19 @@ class Task:
         E, P = present[:, self.diseases], present[:, self.procedures]
         both = (E.sum(axis=1) > 0) & (P.sum(axis=1) > 0)
         self.E, self.P = sp.csr_array(E[both]), sp.csr_array(P[both])
+        self.num_words = corpus.num_words
+
+    def counts(self) -> sp.csr_array:
+        """Diseases and procedures of the admissions, [n, N]."""
+        return self._over_words(self.E, self.diseases) + self._over_words(
+            self.P, self.procedures
+        )
+
+    def _over_words(self, codes, words) -> sp.csr_array:
+        codes = sp.coo_array(codes)
+        where = (codes.row, words[codes.col])
+        shape = (codes.shape[0], self.num_words)
+        return sp.csr_array((codes.data, where), shape=shape)
 
     def scores(self, score) -> dict[str, np.ndarray]:
         """F1 of each admission at 1, 3 and 5; score(diseases [n, E]) gives [n, P]."""
@@ -94,6 +107,20 @@ class Task:
         D2 = (Xd**2).sum(1)[:, None] + (Xp**2).sum(1)[None, :] - 2 * Xd @ Xp.T
         D = np.sqrt(np.maximum(D2, 0.0))
         return lambda E: -(E @ D) / E.sum(axis=1)[:, None]
+
+    def by_reconstruction(self, saved: io.SavedModel):
+        """Log mass of procedures where topics reconstruct an admission's diseases."""
+        observed = np.zeros(self.num_words, bool)
+        observed[self.diseases] = True
+
+        def score(E):
+            counts = self._over_words(E, self.diseases)
+            told = infer(
+                counts, saved.model, saved.hyper, cfg=saved.cfg, observed=observed
+            )
+            return np.asarray(told.log_y)[:, self.procedures]
+
+        return score
 
 
 def methods(corpus: data.Corpus, train: np.ndarray, seed: int, task: Task) -> dict:
@@ -123,13 +150,21 @@ def main(argv):
     corpus = corpora.load(corpora.Spec(**note["corpus"]))
     seed = note["split_seed"]
     train, valid, test = data.split_rows(corpus.num_docs, seed=seed)
-    task = Task(corpus, valid if FLAGS.part == "valid" else test)
+    rows = valid if FLAGS.part == "valid" else test
+    task = Task(corpus, rows[: FLAGS.limit])
     saved = io.load_model(os.path.join(FLAGS.run, "model"))
     if saved.vocab != corpus.vocab:
         raise ValueError(f"{FLAGS.run} has another vocabulary than its corpus.")
-    rows = {"DWL, by distance": task.by_distance(saved.model.X)}
+    if note["split"] == "all":
+        logging.warning("%s was trained on all admissions, these too.", FLAGS.run)
+    rows = {
+        "DWL, by distance": task.by_distance(saved.model.X),
+        "DWL, by reconstruction": task.by_reconstruction(saved),
+    }
     if FLAGS.baselines:
         rows |= methods(corpus, train, seed, task)
+    told = infer_rows(task.counts(), saved.model, saved.hyper, cfg=saved.cfg)
+    print(f"mean loss {told.loss.mean():.4f}")
     print(f"{task.E.shape[0]:,} admissions, {task.P.shape[1]:,} procedures\n")
     print("| F1 % at | " + " | ".join(map(str, TOP_N)) + " |\n|---|---|---|---|")
     for name, score in rows.items():
@@ -144,6 +179,7 @@ def define_flags():
         "run", None, "Run directory of experiments.train.", required=True
     )
     flags.DEFINE_enum("part", "test", ["valid", "test"], "What is evaluated.")
+    flags.DEFINE_integer("limit", None, "Evaluate the first so many alone.")
     flags.DEFINE_bool("baselines", True, "Also the baselines, which are learned anew.")
 
 

@@ -30,7 +30,7 @@ from dwl_jax import (
     types,
 )
 from dwl_jax import train as train_lib
-from dwl_jax.data import Corpus
+from dwl_jax.data import Corpus, hierarchy
 from dwl_jax.versions import versions
 from experiments import cli, corpora, results, rundir
 
@@ -47,6 +47,11 @@ _MODE = flags.DEFINE_enum(
 _VECTORS = flags.DEFINE_string("vectors", None, "finetune: word2vec or GloVe file.")
 _WORD2VEC = flags.DEFINE_enum(
     "word2vec", "input", data.word2vec.WHICH, "finetune: which vectors of Word2Vec."
+)
+_COARSE = flags.DEFINE_bool(
+    "coarse",
+    False,
+    "Codes start from their ICD categories, which are trained on first, as long.",
 )
 _LABELS = flags.DEFINE_string("labels", "died", "supervised: name of the label.")
 _SPLIT = flags.DEFINE_enum(
@@ -111,12 +116,13 @@ _SETTINGS = _define_settings()
 flags.DEFINE_alias("topics", "num_topics")
 
 
-def preset() -> presets.Preset:
-    """The mode's recipe, with what flags change."""
+def preset(num_words: int = 0) -> presets.Preset:
+    """The mode's recipe for so many words, with what flags change."""
     changes = {n: flags.FLAGS[n].value for n in _SETTINGS if flags.FLAGS[n].present}
     if _EPOCHS.value is not None:
         changes["num_epochs"] = _EPOCHS.value
-    return presets.default(mode=_MODE.value, **changes)
+    make = presets.large if num_words > forms.DENSE_WORDS else presets.default
+    return make(mode=_MODE.value, **changes)
 
 
 def check_flags() -> None:
@@ -127,6 +133,8 @@ def check_flags() -> None:
         raise ValueError(f"{names} are needed together.")
     if _VECTORS.value and _MODE.value != "finetune":
         raise ValueError(f"--vectors: --mode={_MODE.value} starts without vectors.")
+    if _COARSE.value and (_MODE.value == "finetune" or _COORDINATOR.value):
+        raise ValueError("--coarse: for one process, in a mode without vectors.")
     if _STREAM.value == "yes":
         if _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1:
             raise ValueError("--stream=yes is for one device.")
@@ -165,6 +173,27 @@ def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
     return recipe._replace(cfg=choice.cfg)
 
 
+def from_categories(corpus: Corpus, recipe: presets.Preset) -> np.ndarray:
+    """Embeddings near those that the codes' categories learn first, [N, dim]."""
+    coarse, of_word = hierarchy.to_categories(corpus)
+    logging.info("coarse to fine: %d categories first", coarse.num_words)
+    task = train_lib.prepare(
+        jax.random.key(_SEED.value),
+        coarse.documents(),
+        recipe.hyper,
+        cfg=recipe.cfg,
+        num_words=coarse.num_words,
+    )
+    ended = runner.run(
+        task,
+        cfg=recipe.cfg,
+        num_epochs=recipe.num_epochs,
+        rows=stream.from_counts(coarse.counts, task.docs.mass.dtype),
+    )
+    X = train_lib.model(ended.state, recipe.cfg).X
+    return hierarchy.start_from(X, of_word, seed=_SEED.value)
+
+
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
     """settings.json: all that decides the result, and what made it."""
     sha = lambda x: hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
@@ -176,6 +205,7 @@ def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
         "mode": _MODE.value,
         "vectors": _VECTORS.value or (_WORD2VEC.value if vectors is not None else None),
         "vectors_sha256": None if vectors is None else sha(vectors),
+        "coarse": _COARSE.value,
         "labels": _LABELS.value if classes else None,
         "classes": list(classes),
         "seed": _SEED.value,
@@ -189,7 +219,8 @@ def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
 def main(argv):
     del argv
     check_flags()
-    recipe, spec = preset(), corpora.Spec.from_flags()
+    preset()  # a setting that is wrong is named before any work
+    spec = corpora.Spec.from_flags()
     if _COORDINATOR.value:
         parallel.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
     cli.setup_jax(_NUM_DEVICES.value)
@@ -202,11 +233,14 @@ def main(argv):
     labels, classes = None, ()
     if _MODE.value == "supervised":
         labels, classes = corpus.label_codes(_LABELS.value)
+    recipe = preset(corpus.num_words)
     vectors = starting_vectors(corpus, recipe.cfg.dim)
     if vectors is not None and not flags.FLAGS["dim"].present:
         cfg = dataclasses.replace(recipe.cfg, dim=vectors.shape[1])
         recipe = recipe._replace(cfg=cfg)
     recipe = settle(recipe, vectors, corpus)
+    if _COARSE.value:
+        vectors = from_categories(corpus, recipe)
     task = train_lib.prepare(
         jax.random.key(_SEED.value),
         corpus.documents(np.float64 if jax.config.jax_enable_x64 else np.float32),
