@@ -8,13 +8,16 @@ are means over the admissions of the evaluated part that have a disease to go by
 procedure to find, with the 90 % interval of that sample.
 """
 
+import dataclasses
 import os
+from typing import get_args
 
 import numpy as np
 import scipy.sparse as sp
 from absl import flags, logging
 
 from dwl_jax import data, infer, infer_rows, io
+from dwl_jax.types import KernelForm
 from experiments import cli, corpora, rundir
 
 TOP_N = (1, 3, 5)
@@ -155,6 +158,9 @@ def main(argv):
     saved = io.load_model(os.path.join(FLAGS.run, "model"))
     if saved.vocab != corpus.vocab:
         raise ValueError(f"{FLAGS.run} has another vocabulary than its corpus.")
+    if FLAGS.kernel:
+        cfg = dataclasses.replace(saved.cfg, kernel=FLAGS.kernel)
+        saved = saved._replace(cfg=cfg)
     if note["split"] == "all":
         logging.warning("%s was trained on all admissions, these too.", FLAGS.run)
     rows = {
@@ -179,6 +185,12 @@ def define_flags():
         "run", None, "Run directory of experiments.train.", required=True
     )
     flags.DEFINE_enum("part", "test", ["valid", "test"], "What is evaluated.")
+    flags.DEFINE_enum(
+        "kernel",
+        None,
+        get_args(KernelForm),
+        "Judge by this form, so that runs with other kernels can be compared.",
+    )
     flags.DEFINE_integer("limit", None, "Evaluate the first so many alone.")
     flags.DEFINE_bool("baselines", True, "Also the baselines, which are learned anew.")
 

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from absl.testing import absltest
 
-from dwl_jax import data
+from dwl_jax import data, io, presets, types
 from experiments import baselines, large, protocol
 
 
@@ -28,6 +28,21 @@ class LargeTest(absltest.TestCase):
         got = self.sparse(self.task.by_distance(X))
         want = self.dense(protocol.rank_by_embedding(self.problem, X))
         np.testing.assert_allclose(got, want, rtol=1e-6)
+
+    def test_by_reconstruction(self):
+        rng = np.random.default_rng(0)
+        cfg, hyper, _ = presets.default(num_topics=3, dim=4)
+        N = self.corpus.num_words
+        log_B = np.log(rng.dirichlet(np.full(N, 0.3), 3) + 1e-4)
+        model = types.Model(log_B, rng.standard_normal((N, 4)))
+        saved = io.SavedModel(model, cfg, hyper, (), (), (), {}, {})
+        got = self.sparse(self.task.by_reconstruction(saved))
+        ranked = protocol.rank_by_reconstruction(self.problem, model, hyper, cfg=cfg)
+        np.testing.assert_allclose(got, self.dense(ranked), rtol=1e-6)
+
+    def test_counts_are_the_admissions(self):
+        has = self.problem.present[self.problem.rec_rows]
+        np.testing.assert_array_equal(self.task.counts().toarray() > 0, has)
 
     def test_naive_bayes(self):
         present = sp.csr_array((self.corpus.counts > 0).astype(float))[
