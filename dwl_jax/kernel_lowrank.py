@@ -7,11 +7,12 @@ M of C near F M F' + diagonal is a least-squares fit to entries between words th
 differ. T leads from the landmarks to the largest eigenvectors of that fit; it is
 renewed each epoch (`find`). Features and core are made anew in each step, from the
 landmarks and some words: nothing costs more than N times the number of landmarks, and
-gradients are those of what is computed.
+gradients go through both.
 
 Entries of low rank may be negative where C is small. No logarithm ever sees that: a
 product is at least the smallest entry that a word has with any landmark times the sum
-of v; gradients follow whichever of both was used.
+of v. Gradients in v follow whichever of both was used; those in X take that smallest
+entry for a constant.
 """
 
 import dataclasses

@@ -20,7 +20,7 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal["auto", "plain", "fast", "log", "lowrank", "neighbours"]
+KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "lowrank", "neighbours"]
 FACTORED = ("lowrank", "neighbours")  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
