@@ -12,3 +12,10 @@ def allow_rank_promotion():
     """OTT broadcasts between ranks."""
     with jax.numpy_rank_promotion("allow"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_what_was_compiled():
+    """A thousand tests compile more than a process may map."""
+    yield
+    jax.clear_caches()
