@@ -29,11 +29,14 @@ def undistilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
     )
 
 
-def build(X: Array, hyper: Hyper, cfg: Config, basis: Any = None):
+def build(
+    X: Array, hyper: Hyper, cfg: Config, basis: Any = None, share: Array | None = None
+):
     """The kernel of D^tau in the factored form that `cfg.kernel` names."""
     ground = distilled(X, hyper, cfg)
     if cfg.kernel == "lowrank":
-        return kernel_lowrank.build(X, ground, rank=cfg.rank, basis=basis)
+        going_on = {"basis": basis, "share": share}
+        return kernel_lowrank.build(X, ground, rank=cfg.rank, **going_on)
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
@@ -46,12 +49,9 @@ def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
 
 def refresh(X: Array, hyper: Hyper, cfg: Config, basis: Any) -> Any:
     """The basis at the start of an epoch: it is looked for anew."""
-    if cfg.kernel not in FACTORED:
+    if cfg.kernel != "neighbours":
         return basis
-    ground = distilled(X, hyper, cfg)
-    if cfg.kernel == "lowrank":
-        return kernel_lowrank.find(X, ground, cfg.rank)
-    return kernel_neighbours.find(X, ground, cfg.neighbours)
+    return kernel_neighbours.find(X, distilled(X, hyper, cfg), cfg.neighbours)
 
 
 class Choice(NamedTuple):

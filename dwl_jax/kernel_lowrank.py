@@ -1,22 +1,20 @@
-"""C as its diagonal and a matrix of low rank, in place of N x N numbers.
+"""C as its diagonal and a positive matrix of low rank, in place of N x N numbers.
 
-Off its diagonal a smooth kernel is nearly of low rank. With the diagonal it is not, and
-Nystroem's C_nm W^-1 C_mn takes that diagonal for what it should predict: it loses half
-and more of the rest. Here landmarks give features alone, F = C_nm T [N, r]; the core
-M of C near F M F' + diagonal is a least-squares fit to entries between words that
-differ. T leads from the landmarks to the largest eigenvectors of that fit; it is
-renewed each epoch (`find`). Features and core are made anew in each step, from the
-landmarks and some words: nothing costs more than N times the number of landmarks, and
-gradients go through both.
+Off its diagonal a smooth kernel is nearly of low rank: C is near W W' + diag(own) with
+W >= 0, [N, r]. Where eigenvectors are nearer in the mean they have negative entries, and
+a barycenter takes logarithms of small products; with W >= 0 every product is positive.
+W is found by the multiplicative steps of non-negative factorisation, each a product of C
+with W by blocks of rows, and improved by one more every few steps, while the embeddings
+move: work in N^2 is rare, and nothing of that size is kept.
 
-Entries of low rank may be negative where C is small. No logarithm ever sees that: a
-product is at least the smallest entry that a word has with any landmark times the sum
-of v. Gradients in v follow whichever of both was used; those in X take that smallest
-entry for a constant.
+Gradients in v are those of the product as it is computed. Gradients in X are those of C
+itself and never of its factors: embeddings that descend through an approximation learn
+to deceive it. Each step takes the entries with a sample of words, drawn anew, and counts
+them N / n times.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,21 +24,30 @@ from dwl_jax import blocks
 Array = jax.Array
 MAX_REACH = 32.0  # of cost / epsilon: as for the plain form of a dense kernel
 
-_LANDMARKS = 256  # or twice the rank
-_FITTED = 512  # words on either side of the entries that a core is fitted to
+_SAMPLE = 128  # words whose entries carry the gradient of a step
+_FIRST_STEPS = 30  # of the factorisation, from columns of C
+_RENEW = 1  # training steps between two of its steps
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
-_RIDGE = 1e-4  # of least squares, in units of the largest eigenvalue
+_TINY = 1e-6  # of an entry of W at the start: a zero would stay one
+
+
+class Basis(NamedTuple):
+    """What a kernel goes on from."""
+
+    W: Array  # [N, r], positive
+    age: Array  # [] int32: kernels made before; it also numbers the samples
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LowRankKernel:
-    """C near F (F M)' + diag(own); gradients flow through `factors`."""
+    """C near W W' + diag(own); gradients flow through `entries`."""
 
-    factors: Array  # [N, 2 r] F and F M
-    own: Array  # [N] 1 - diagonal of F M F'
-    least: Array  # [N] smallest entry of each row of C, by the landmarks
-    map: Array  # [m, r] T
+    entries: Array  # [N, n] C between all words and a sample of them
+    sample: Array  # [n] int32
+    counted: Array  # [n] how many words each of them stands for
+    basis: Basis
+    own: Array  # [N] 1 - diagonal of W W'
     error: Array  # [] relative L1 error of products with document-like vectors
     fits: Array  # [] bool: no exponent is too large for plain sums
 
@@ -52,81 +59,55 @@ class LowRankKernel:
     @property
     def num_words(self) -> int:
         """N."""
-        return self.factors.shape[0]
+        return self.own.shape[0]
 
     @property
-    def next_basis(self) -> Array:
-        """The map from landmarks as it is, [m, r]."""
-        return self.map
+    def next_basis(self) -> Basis:
+        """The same W, one step older."""
+        return self.basis._replace(age=self.basis.age + 1)
 
-    def forward(self, v: Array) -> tuple[Array, tuple[Array, Array]]:
-        """C v over the words' axis; where low rank was above its bound, and F' v."""
-        left, right = self._halves()
-        few = self._shrink(left, v)
-        near = self._grow(right, few)
-        total = jnp.sum(v, axis=self.axis, keepdims=True)
-        bound = total * self._along(self.least, v)
-        above = near > bound
-        u = self._along(self.own, v) * v + jnp.where(above, near, bound)
-        return u, (above, few)
+    def forward(self, v: Array) -> tuple[Array, tuple]:
+        """C v over the words' axis."""
+        return self._times(v), ()
 
     def pull(self, w: Array, u: Array, v: Array, aux: tuple) -> Array:
-        """The product v * C' (w / u): the derivative of `forward` exactly."""
-        left, right = self._halves()
-        above, _ = aux
-        a = w / u
-        near = self._grow(left, self._shrink(right, jnp.where(above, a, 0.0)))
-        below = jnp.where(above, 0.0, a) * self._along(self.least, a)
-        bound = jnp.sum(below, axis=self.axis, keepdims=True)
-        return v * (self._along(self.own, a) * a + near + bound)
+        """The product v * C (w / u)."""
+        del aux
+        return v * self._times(w / u)
 
     def outer(self, w: Array, u: Array, v: Array, aux: tuple) -> Array:
-        """The cotangent of `factors` when w is the one of log u, [N, 2 r]."""
-        left, right = self._halves()
-        above, few = aux
-        a = w / u
-        near = jnp.where(above, a, 0.0)
-        others = [i for i in range(a.ndim) if i != self.axis % a.ndim]
-        own = jnp.where(self.own > _LEAST, jnp.sum(a * v, axis=others), 0.0)[:, None]
-        left_bar = self._outer(v, self._shrink(right, near)) - own * right
-        right_bar = self._outer(near, few) - own * left
-        return jnp.concatenate([left_bar, right_bar], axis=1)
-
-    def _halves(self) -> list[Array]:
-        """F and F M, [N, r] each."""
-        return jnp.split(self.factors, 2, axis=1)
-
-    def _shrink(self, columns: Array, v: Array) -> Array:
-        """Products of the columns with v, [r, ...]."""
-        return jnp.tensordot(columns, v, axes=((0,), (self.axis % v.ndim,)))
-
-    def _grow(self, columns: Array, few: Array) -> Array:
-        """Sums of the columns, times few."""
-        return jnp.moveaxis(jnp.tensordot(columns, few, axes=1), 0, self.axis)
-
-    def _outer(self, v: Array, few: Array) -> Array:
-        """Sum over all axes but the words' of v (outer) few, [N, r]."""
+        """The cotangent of `entries` when w is the one of log u, [N, n]."""
+        del aux
         others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
-        return jnp.tensordot(v, few, axes=(others, list(range(1, few.ndim))))
+        few = jnp.take(v, self.sample, axis=self.axis)
+        return self.counted * jnp.tensordot(w / u, few, axes=(others, others))
 
-    def _along(self, x: Array, like: Array) -> Array:
-        """[N] against the axis of the words."""
-        shape = [1] * like.ndim
+    def _times(self, v: Array) -> Array:
+        """(W W' + diag(own)) v over the words' axis."""
+        W = self.basis.W
+        few = jnp.tensordot(W, v, axes=((0,), (self.axis % v.ndim,)))
+        near = jnp.moveaxis(jnp.tensordot(W, few, axes=1), 0, self.axis)
+        shape = [1] * v.ndim
         shape[self.axis] = -1
-        return x.reshape(shape)
+        return self.own.reshape(shape) * v + near
 
     def nothing(self) -> Array:
         """What `outer` gives for no rows at all."""
-        return jnp.zeros_like(self.factors)
+        return jnp.zeros_like(self.entries)
 
-    def cotangent(self, factors_bar: Array) -> Any:
-        """A gradient for `factors` in the shape that a custom_vjp gives back."""
-        none = dict.fromkeys(("own", "least", "map", "error", "fits"))
-        return dataclasses.replace(self, factors=factors_bar, **none)
+    def cotangent(self, entries_bar: Array) -> Any:
+        """A gradient for `entries` in the shape that a custom_vjp gives back."""
+        none = dict.fromkeys(("sample", "counted", "basis", "own", "error", "fits"))
+        return dataclasses.replace(self, entries=entries_bar, **none)
 
 
 def build(
-    X: Array, ground: blocks.Ground, *, rank: int, basis: Array | None = None
+    X: Array,
+    ground: blocks.Ground,
+    *,
+    rank: int,
+    basis: Basis | None = None,
+    share: Array | None = None,
 ) -> LowRankKernel:
     """The low-rank kernel of embeddings.
 
@@ -134,87 +115,80 @@ def build(
       X: embeddings, [N, dim]; differentiable.
       ground: the cost, from `blocks.ground`.
       rank: r, at most N; static.
-      basis: the map from landmarks, from `find`, [m, r]; found if None.
+      basis: of a kernel near it, improved if it is old; found if None.
 
     Returns:
       The kernel.
     """
+    Z = jax.lax.stop_gradient(X)
     if basis is None:
-        basis = find(X, ground, rank)
-    want = (_num_landmarks(X.shape[0], rank), min(rank, X.shape[0]))
-    if basis.shape != want:
-        raise ValueError(f"basis must be {want}, got {basis.shape}.")
-    basis = jax.lax.stop_gradient(basis)
-    seen = landmark_entries(X, ground, basis.shape[0])
-    left = seen @ basis
-    right = left @ core(left, X, ground, _FITTED)
-    diagonal = jax.lax.stop_gradient(jnp.sum(left * right, axis=1))
-    least = jax.lax.stop_gradient(jnp.min(seen, axis=1))
-    least = jnp.maximum(least, jnp.exp(-MAX_REACH))
+        basis = find(Z, ground, rank)
+    else:
+        basis = jax.lax.cond(
+            (basis.age > 0) & (basis.age % _RENEW == 0),
+            lambda basis: basis._replace(W=improve(Z, ground, basis.W)),
+            lambda basis: basis,
+            basis,
+        )
+    sample, counted = draw(basis.age, X.shape[0], share)
+    diagonal = jnp.sum(basis.W**2, axis=1)
     kernel = LowRankKernel(
-        factors=jnp.concatenate([left, right], axis=1),
+        entries=blocks.off_diagonal(sample, X[sample], X, ground).T,
+        sample=sample,
+        counted=counted.astype(X.dtype),
+        basis=basis,
         own=jnp.maximum(1.0 - diagonal, _LEAST),
-        least=least,
-        map=basis,
         error=jnp.zeros((), X.dtype),
-        fits=jnp.all(least > jnp.exp(-MAX_REACH)),
+        fits=jnp.all(diagonal > jnp.exp(-MAX_REACH)),
     )
-    return dataclasses.replace(kernel, error=_error(kernel, X, ground))
+    return dataclasses.replace(kernel, error=_error(kernel, Z, ground))
 
 
-def find(X: Array, ground: blocks.Ground, rank: int) -> Array:
-    """T, from the landmarks to the r largest eigenvectors of a fit by all, [m, r]."""
-    X = jax.lax.stop_gradient(X)
-    N = X.shape[0]
-    number = _num_landmarks(N, rank)
-    seen = landmark_entries(X, ground, number)
-    fit = core(seen, X, ground, 4 * number)
-    value, vector = jnp.linalg.eigh(seen.T @ seen)
-    size = jnp.sqrt(jnp.maximum(value, 0.0))
-    inner = size[:, None] * (vector.T @ fit @ vector) * size[None, :]
-    inner_value, inner_vector = jnp.linalg.eigh(inner)
-    largest = jnp.argsort(-jnp.abs(inner_value))[: min(rank, N)]
-    inverse = size / (value + _RIDGE**2 * value[-1])
-    inverse = jnp.where(value > 0.0, inverse, 0.0)
-    return vector @ (inverse[:, None] * inner_vector[:, largest])
+def draw(number: Array, num_words: int, share: Array | None) -> tuple[Array, Array]:
+    """A sample of words by their share of all mass, and how many each stands for.
 
-
-def landmark_entries(X: Array, ground: blocks.Ground, number: int) -> Array:
-    """C between words and landmarks, [N, m]; their columns' mean for a word and itself.
-
-    Landmarks are evenly spread over the vocabulary.
+    Half of the chance is everyone's, so that nobody stands for more than 2 N / n. Places
+    on the line of all chances are evenly spaced: large shares are drawn for certain.
     """
+    n = min(_SAMPLE, num_words)
+    if n == num_words:
+        return jnp.arange(n), jnp.ones(n)
+    chance = jnp.full(num_words, 1.0 / num_words)
+    if share is not None:
+        chance = 0.5 * (chance + share / jnp.sum(share))
+    key = jax.random.fold_in(jax.random.key(0), number)
+    line = jnp.cumsum(chance)
+    places = (jnp.arange(n) + jax.random.uniform(key, (n,))) / n * line[-1]
+    sample = jnp.searchsorted(line, places)
+    return sample, 1.0 / (n * chance[sample])
+
+
+def find(X: Array, ground: blocks.Ground, rank: int) -> Basis:
+    """The basis of a kernel that nothing is known of, from some columns of it."""
     N = X.shape[0]
-    words = spread(N, number)
-    C = blocks.off_diagonal(words, X[words], X, ground).T
-    own = jnp.arange(N)[:, None] == words[None, :]
-    return jnp.where(own, jnp.sum(C, axis=0, keepdims=True) / max(N - 1, 1), C)
+    words = jax.random.permutation(jax.random.key(0), N)[: min(rank, N)]
+    W = blocks.off_diagonal(words, X[words], X, ground).T + _TINY
+    step = lambda W, _: (improve(X, ground, W), None)
+    W = jax.lax.scan(step, _fitted(X, ground, W), length=_FIRST_STEPS)[0]
+    return Basis(W, jnp.zeros((), jnp.int32))
 
 
-def core(left: Array, X: Array, ground: blocks.Ground, number: int) -> Array:
-    """M of left M left' nearest to C between two sets of `number` words, [r, r]."""
-    N = X.shape[0]
-    words = spread(N, 2 * min(number, max(N // 2, 1)))
-    I, J = words[0::2], words[1::2]
-    C = jnp.exp(-ground.exponent(blocks.squared_distances(X[I], X[J])))
-    M = _regress(left[I], _regress(left[J], C.T).T)
-    return 0.5 * (M + M.T)
+def _fitted(X: Array, ground: blocks.Ground, W: Array) -> Array:
+    """The multiple of W whose W W' is nearest to C - I."""
+    gram = W.T @ W
+    return W * jnp.sqrt(jnp.sum(W * products(X, ground, W)) / jnp.sum(gram**2))
 
 
-def spread(num_words: int, number: int) -> Array:
-    """So many words, evenly spread over the vocabulary."""
-    return (jnp.arange(number) * num_words) // number
+def improve(X: Array, ground: blocks.Ground, W: Array) -> Array:
+    """One step to the least |C - W W'|^2 off the diagonal (Ding et al., 2005)."""
+    target = products(X, ground, W) + jnp.sum(W**2, axis=1, keepdims=True) * W
+    return 0.5 * W * (1.0 + target / (W @ (W.T @ W)))
 
 
-def _regress(A: Array, Y: Array) -> Array:
-    """Argument of the least |A Z - Y|^2, with a small ridge, [r, n]."""
-    gram = A.T @ A
-    ridge = _RIDGE * jnp.trace(gram) * jnp.eye(gram.shape[0], dtype=gram.dtype)
-    return jax.scipy.linalg.solve(gram + ridge, A.T @ Y, assume_a="pos")
-
-
-def _num_landmarks(num_words: int, rank: int) -> int:
-    return min(num_words, max(_LANDMARKS, 2 * rank))
+def products(X: Array, ground: blocks.Ground, W: Array) -> Array:
+    """(C - I) W, [N, r], by blocks of rows."""
+    some = lambda rows, X_rows: blocks.off_diagonal(rows, X_rows, X, ground) @ W
+    return blocks.map_rows(some, X)
 
 
 def _error(kernel: LowRankKernel, X: Array, ground: blocks.Ground) -> Array:

@@ -31,14 +31,19 @@ def ground_cost(X: Array, cfg: Config) -> Array:
 
 
 def distilled_kernel(
-    X: Array, hyper: Hyper, cfg: Config, basis: Any = None
+    X: Array,
+    hyper: Hyper,
+    cfg: Config,
+    basis: Any = None,
+    share: Array | None = None,
 ) -> kernel.Kernel:
     """The kernel of D_theta^tau that the topics are learned with.
 
-    A factored one goes on from the `basis` of a kernel near it, if there is one.
+    A factored one goes on from the `basis` of a kernel near it, if there is one; what
+    it samples it takes from words by their `share` [N] of all mass.
     """
     if cfg.kernel in FACTORED:
-        return forms.build(X, hyper, cfg, basis)
+        return forms.build(X, hyper, cfg, basis, share)
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
     return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
 
@@ -105,7 +110,9 @@ def topic_loss(
       scalings are None if none were given.
     """
     X = cfg.embedding.apply(theta, features)
-    k = distilled_kernel(X, hyper, cfg, basis)
+    log_B = simplex.log_topics(R)
+    share = jnp.mean(jnp.exp(log_B), axis=0) if cfg.kernel in FACTORED else None
+    k = distilled_kernel(X, hyper, cfg, basis, share)
 
     def some(shared, rows):
         (log_B, k), (A_s, y, mask, log_scal) = shared, rows
@@ -125,7 +132,7 @@ def topic_loss(
         return total, (loss, bary)
 
     at_once = parts.size(A_s.shape[0], documents_at_once(cfg, R.shape[1]))
-    shared = (simplex.log_topics(R), k)
+    shared = (log_B, k)
     rows = (A_s, batch.y, batch.mask, log_scal)
     total, (loss, bary) = parts.total(some, at_once, shared, rows)
     if num_labels:
