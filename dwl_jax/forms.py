@@ -11,8 +11,8 @@ from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
 DENSE_WORDS = 1_000  # up to here `choose` stays with the matrix
-_RANKS = (32, 64, 128, 256)
-_TOLERANCE = 0.15  # of products; loss and F1 were then as with the matrix
+_RANKS = (64, 128, 256)
+_TOLERANCE = 0.15  # of products
 
 
 def distilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
     """What `choose` found."""
 
     cfg: Config  # with a kernel that is not `auto`, unless few words let it be
-    error: float  # measured, of products off the diagonal; 0 for a dense kernel
+    error: float  # measured, of products; 0 for a dense kernel
     why: str
 
 

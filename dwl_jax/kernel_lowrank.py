@@ -26,7 +26,7 @@ MAX_REACH = 32.0  # of cost / epsilon: as for the plain form of a dense kernel
 
 _SAMPLE = 128  # words whose entries carry the gradient of a step
 _FIRST_STEPS = 30  # of the factorisation, from columns of C
-_RENEW = 1  # training steps between two of its steps
+_RENEW = 2  # training steps between two of its steps
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
 _TINY = 1e-6  # of an entry of W at the start: a zero would stay one
 
@@ -80,7 +80,7 @@ class LowRankKernel:
         del aux
         others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
         few = jnp.take(v, self.sample, axis=self.axis)
-        return self.counted * jnp.tensordot(w / u, few, axes=(others, others))
+        return self.counted[None, :] * jnp.tensordot(w / u, few, axes=(others, others))
 
     def _times(self, v: Array) -> Array:
         """(W W' + diag(own)) v over the words' axis."""
@@ -192,6 +192,6 @@ def products(X: Array, ground: blocks.Ground, W: Array) -> Array:
 
 
 def _error(kernel: LowRankKernel, X: Array, ground: blocks.Ground) -> Array:
-    """Relative L1 error of products with document-like vectors, C - I alone."""
+    """Relative L1 error of products with document-like vectors."""
     y = blocks.probes(X.shape[0], X.dtype)[1]
-    return blocks.probe_error(kernel.forward(y.T)[0].T - y, X, ground)
+    return blocks.probe_error(kernel.forward(y.T)[0].T, X, ground)
