@@ -75,7 +75,7 @@ def distill(D: Array, tau: Array | float) -> Array:
     Returns:
       D^tau, [N, N]. Its gradient at 0 is 0.
     """
-    if not isinstance(tau, jax.core.Tracer) and not 0.0 < tau <= 1.0:
+    if not isinstance(tau, jax.core.Tracer) and not 0.0 < float(tau) <= 1.0:
         raise ValueError(f"tau must be in (0, 1], got {tau}.")
     positive = D > 0.0
     return jnp.where(positive, jnp.where(positive, D, 1.0) ** tau, 0.0)

@@ -186,7 +186,7 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
 
 def _check(cost: Array, epsilon: Array | float) -> None:
     """ValueError for values that are no ground cost, unless they are traced."""
-    if not isinstance(epsilon, jax.core.Tracer) and not 0.0 < epsilon < jnp.inf:
+    if not isinstance(epsilon, jax.core.Tracer) and not 0.0 < float(epsilon) < jnp.inf:
         raise ValueError(f"epsilon must be in (0, inf), got {epsilon}.")
     if isinstance(cost, jax.core.Tracer):
         return

@@ -9,7 +9,7 @@ import pytest
 import reference
 from scipy.spatial.distance import cdist
 
-from dwl_jax import cost
+from dwl_jax import cost, kernel
 
 
 def embeddings(seed=0, num_words=6, dim=3):
@@ -154,6 +154,12 @@ def test_distill_is_the_power_and_keeps_zero(tau):
 def test_distill_names_a_tau_out_of_range(tau):
     with pytest.raises(ValueError, match=rf"tau must be in \(0, 1\], got {tau}"):
         cost.distill(jnp.ones((2, 2)), tau)
+
+
+def test_tau_and_epsilon_may_be_arrays_that_a_jitted_function_closes_over():
+    D, tau, epsilon = jnp.array([[0.0, 2.0], [2.0, 0.0]]), jnp.array(0.5), jnp.array(0.1)
+    run = jax.jit(lambda D: kernel.build(cost.distill(D, tau), epsilon).log_C)
+    np.testing.assert_allclose(run(D)[0, 1], -(2.0**0.5) / 0.1)
 
 
 def test_tau_is_traced_and_has_a_gradient():
