@@ -1,16 +1,16 @@
 """C as its diagonal and a positive matrix of low rank, in place of N x N numbers.
 
 Off its diagonal a smooth kernel is nearly of low rank: C is near W W' + diag(own) with
-W >= 0, [N, r]. Where eigenvectors are nearer in the mean they have negative entries, and
+W >= 0, [N, r]. Eigenvectors are nearer in the mean, but they make negative entries, and
 a barycenter takes logarithms of small products; with W >= 0 every product is positive.
-W is found by the multiplicative steps of non-negative factorisation, each a product of C
-with W by blocks of rows, and improved by one more every few steps, while the embeddings
-move: work in N^2 is rare, and nothing of that size is kept.
+W is found by the multiplicative steps of non-negative factorisation, each a product of
+C with W by blocks of rows, and improved by one more every second training step, while
+the embeddings move: nothing of size N^2 is kept.
 
 Gradients in v are those of the product as it is computed. Gradients in X are those of C
 itself and never of its factors: embeddings that descend through an approximation learn
-to deceive it. Each step takes the entries with a sample of words, drawn anew, and counts
-them N / n times.
+to deceive it. Each step takes the entries with a sample of words, drawn anew, and
+counts each for as many as it stands for.
 """
 
 import dataclasses
@@ -22,13 +22,11 @@ import jax.numpy as jnp
 from dwl_jax import blocks
 
 Array = jax.Array
-MAX_REACH = 32.0  # of cost / epsilon: as for the plain form of a dense kernel
-
 _SAMPLE = 128  # words whose entries carry the gradient of a step
 _FIRST_STEPS = 30  # of the factorisation, from columns of C
 _RENEW = 2  # training steps between two of its steps
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
-_TINY = 1e-6  # of an entry of W at the start: a zero would stay one
+_TINY = 1e-6  # least entry of W: a zero would stay one
 
 
 class Basis(NamedTuple):
@@ -49,7 +47,7 @@ class LowRankKernel:
     basis: Basis
     own: Array  # [N] 1 - diagonal of W W'
     error: Array  # [] relative L1 error of products with document-like vectors
-    fits: Array  # [] bool: no exponent is too large for plain sums
+    fits: Array  # [] bool: no word is so far from all others that its W is the least
 
     form: Literal["plain"] = dataclasses.field(
         metadata={"static": True}, default="plain"
@@ -116,6 +114,7 @@ def build(
       ground: the cost, from `blocks.ground`.
       rank: r, at most N; static.
       basis: of a kernel near it, improved if it is old; found if None.
+      share: of all mass that words have, [N]: what the sample is drawn by.
 
     Returns:
       The kernel.
@@ -139,7 +138,7 @@ def build(
         basis=basis,
         own=jnp.maximum(1.0 - diagonal, _LEAST),
         error=jnp.zeros((), X.dtype),
-        fits=jnp.all(diagonal > jnp.exp(-MAX_REACH)),
+        fits=jnp.all(diagonal > 4.0 * basis.W.shape[1] * _TINY**2),
     )
     return dataclasses.replace(kernel, error=_error(kernel, Z, ground))
 
@@ -147,8 +146,8 @@ def build(
 def draw(number: Array, num_words: int, share: Array | None) -> tuple[Array, Array]:
     """A sample of words by their share of all mass, and how many each stands for.
 
-    Half of the chance is everyone's, so that nobody stands for more than 2 N / n. Places
-    on the line of all chances are evenly spaced: large shares are drawn for certain.
+    Half of the chance is everyone's, so that nobody stands for more than 2 N / n.
+    Places on the line of all chances are evenly spaced: large shares are certain.
     """
     n = min(_SAMPLE, num_words)
     if n == num_words:
@@ -182,7 +181,7 @@ def _fitted(X: Array, ground: blocks.Ground, W: Array) -> Array:
 def improve(X: Array, ground: blocks.Ground, W: Array) -> Array:
     """One step to the least |C - W W'|^2 off the diagonal (Ding et al., 2005)."""
     target = products(X, ground, W) + jnp.sum(W**2, axis=1, keepdims=True) * W
-    return 0.5 * W * (1.0 + target / (W @ (W.T @ W)))
+    return jnp.maximum(0.5 * W * (1.0 + target / (W @ (W.T @ W))), _TINY)
 
 
 def products(X: Array, ground: blocks.Ground, W: Array) -> Array:

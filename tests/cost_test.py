@@ -157,7 +157,11 @@ def test_distill_names_a_tau_out_of_range(tau):
 
 
 def test_tau_and_epsilon_may_be_arrays_that_a_jitted_function_closes_over():
-    D, tau, epsilon = jnp.array([[0.0, 2.0], [2.0, 0.0]]), jnp.array(0.5), jnp.array(0.1)
+    D, tau, epsilon = (
+        jnp.array([[0.0, 2.0], [2.0, 0.0]]),
+        jnp.array(0.5),
+        jnp.array(0.1),
+    )
     run = jax.jit(lambda D: kernel.build(cost.distill(D, tau), epsilon).log_C)
     np.testing.assert_allclose(run(D)[0, 1], -(2.0**0.5) / 0.1)
 
