@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from dwl_jax import blocks
 
 Array = jax.Array
-_SAMPLE = 256  # words whose entries carry the gradient of a step
+_SAMPLE = 128  # words whose entries carry the gradient of a step
 _FIRST_STEPS = 30  # of the factorisation, from columns of C
 _RENEW = 2  # training steps between two of its steps
 _LEAST = 1e-3  # of a diagonal entry after low rank has taken its part
