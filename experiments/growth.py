@@ -161,6 +161,9 @@ def figure(cells: list[dict], path: str) -> None:
         if len(mine) > 1:
             label = f"{form}: N^{exponent(cells, form):.2f}"
         ax.loglog(*zip(*mine, strict=True), "o-", label=label)
+    sizes = sorted({c["N"] for c in cells})
+    ax.set_xticks(sizes, [f"{N:,}" for N in sizes])
+    ax.set_xticks([], minor=True)
     ax.set_xlabel("words N")
     ax.set_ylabel("processor seconds of a step")
     ax.legend(frameon=False)
