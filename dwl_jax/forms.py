@@ -35,8 +35,7 @@ def build(
     """The kernel of D^tau in the factored form that `cfg.kernel` names."""
     ground = distilled(X, hyper, cfg)
     if cfg.kernel == "lowrank":
-        going_on = {"basis": basis, "share": share}
-        return kernel_lowrank.build(X, ground, rank=cfg.rank, **going_on)
+        return kernel_lowrank.build(X, ground, rank=cfg.rank, basis=basis, share=share)
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
@@ -48,7 +47,7 @@ def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
 
 
 def refresh(X: Array, hyper: Hyper, cfg: Config, basis: Any) -> Any:
-    """The basis at the start of an epoch: it is looked for anew."""
+    """The basis at the start of an epoch: neighbours are looked for anew."""
     if cfg.kernel != "neighbours":
         return basis
     return kernel_neighbours.find(X, distilled(X, hyper, cfg), cfg.neighbours)
