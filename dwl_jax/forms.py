@@ -11,7 +11,7 @@ from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
 DENSE_WORDS = 1_000  # up to here `choose` stays with the matrix
-_RANKS = (64, 128, 256)
+_RANKS = (32, 64, 128)
 _TOLERANCE = 0.15  # of products
 
 
@@ -35,7 +35,8 @@ def build(
     """The kernel of D^tau in the factored form that `cfg.kernel` names."""
     ground = distilled(X, hyper, cfg)
     if cfg.kernel == "lowrank":
-        return kernel_lowrank.build(X, ground, rank=cfg.rank, basis=basis, share=share)
+        sizes = {"rank": cfg.rank, "hubs": cfg.hubs}
+        return kernel_lowrank.build(X, ground, basis=basis, share=share, **sizes)
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
@@ -46,10 +47,8 @@ def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
     return jax.jit(lambda X, hyper: build(X, hyper, cfg).next_basis)(X, hyper)
 
 
-def refresh(X: Array, hyper: Hyper, cfg: Config, basis: Any) -> Any:
-    """The basis at the start of an epoch: neighbours are looked for anew."""
-    if cfg.kernel != "neighbours":
-        return basis
+def look_again(X: Array, hyper: Hyper, cfg: Config) -> Any:
+    """The basis of a neighbour kernel at the start of an epoch: who is near now."""
     return kernel_neighbours.find(X, distilled(X, hyper, cfg), cfg.neighbours)
 
 

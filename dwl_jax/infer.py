@@ -112,7 +112,7 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     log_y = barycenter(
         model.log_B,
         jnp.eye(K, dtype=model.log_B.dtype),
-        distilled_kernel(model.X, hyper, cfg),
+        distilled_kernel(model.X, hyper, cfg, model.log_B),
         num_iters=cfg.num_iters,
         debias=cfg.debias,
     ).log_y
@@ -122,7 +122,7 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     K, N = model.log_B.shape
-    k = distilled_kernel(model.X, hyper, cfg)
+    k = distilled_kernel(model.X, hyper, cfg, model.log_B)
     opt = optax.scale_by_adam()  # whatever trained the model
 
     def evaluate(A, y, num_iters, log_scal=None):

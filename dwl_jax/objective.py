@@ -34,15 +34,16 @@ def distilled_kernel(
     X: Array,
     hyper: Hyper,
     cfg: Config,
+    log_B: Array | None = None,
     basis: Any = None,
-    share: Array | None = None,
 ) -> kernel.Kernel:
     """The kernel of D_theta^tau that the topics are learned with.
 
-    A factored one goes on from the `basis` of a kernel near it, if there is one; what
-    it samples it takes from words by their `share` [N] of all mass.
+    A factored one is nearest where the topics `log_B` [K, N] have their mass, and goes
+    on from the `basis` of a kernel near it, if there is one.
     """
     if cfg.kernel in FACTORED:
+        share = None if log_B is None else jnp.mean(jnp.exp(log_B), axis=0)
         return forms.build(X, hyper, cfg, basis, share)
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
     return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
@@ -111,8 +112,7 @@ def topic_loss(
     """
     X = cfg.embedding.apply(theta, features)
     log_B = simplex.log_topics(R)
-    share = jnp.mean(jnp.exp(log_B), axis=0) if cfg.kernel in FACTORED else None
-    k = distilled_kernel(X, hyper, cfg, basis, share)
+    k = distilled_kernel(X, hyper, cfg, log_B, basis)
 
     def some(shared, rows):
         (log_B, k), (A_s, y, mask, log_scal) = shared, rows

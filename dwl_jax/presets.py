@@ -113,7 +113,6 @@ def large(*, mode: Mode = "scratch", **changes) -> Preset:
         "batch_size": 128,
         "num_iters": 2,
         "transport_iters": 2,
-        "rank": 64,
         "num_epochs": 5,
     }
     return default(mode=mode, **(few | changes))

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dwl_jax import forms, train
 from dwl_jax.documents import Documents, dense
 from dwl_jax.objective import Batch
-from dwl_jax.types import FACTORED, Config, Hyper, Info, State
+from dwl_jax.types import Config, Hyper, Info, State
 
 Array = jax.Array
 
@@ -80,8 +80,8 @@ def step(state, docs, mask, labels, hyper, *, cfg, num_words, num_labels):
 
 
 @functools.partial(jax.jit, static_argnames=("cfg",))
-def _refresh(theta, features, hyper, basis, *, cfg):
-    return forms.refresh(cfg.embedding.apply(theta, features), hyper, cfg, basis)
+def _look_again(theta, features, hyper, *, cfg):
+    return forms.look_again(cfg.embedding.apply(theta, features), hyper, cfg)
 
 
 def epoch(
@@ -116,10 +116,8 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = np.concatenate([np.asarray(order), np.full(number * s - M, M)])
     order = order.reshape(number, s)
-    if cfg.kernel in FACTORED:
-        basis = _refresh(
-            state.params.theta, state.features, hyper, state.basis, cfg=cfg
-        )
+    if cfg.kernel == "neighbours":
+        basis = _look_again(state.params.theta, state.features, hyper, cfg=cfg)
         state = state._replace(basis=basis)
     own = (state.params.A, state.opt_A)
     labels = None if labels is None else np.asarray(labels)

@@ -57,7 +57,8 @@ class Config:
     scale: Scale = "mean"
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"
-    rank: int = 64  # of the low-rank kernel
+    rank: int = 32  # of the low-rank kernel
+    hubs: int = 128  # words whose entries the low-rank kernel keeps
     neighbours: int = 32  # of each word, in the neighbour kernel
     memory: Memory = "store"
     warm_start: bool = False  # keep each document's scalings from epoch to epoch
@@ -77,8 +78,8 @@ class Config:
     clip_norm: float | None = None  # of the gradients of R, theta and each row of A
 
     def __post_init__(self):
-        sizes = ("num_topics", "dim", "batch_size", "num_iters", "rank", "neighbours")
-        for name in (*sizes, "transport_iters", "inner_steps"):
+        sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
+        for name in (*sizes, "inner_steps", "rank", "hubs", "neighbours"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")

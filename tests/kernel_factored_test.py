@@ -30,8 +30,8 @@ def dense(X, epsilon=0.3, tau=0.75, squared=True, scale="mean"):
     return kernel.build(cost.distill(D, tau), epsilon)
 
 
-def lowrank(X, rank, epsilon=0.3, **kwargs):
-    return kernel_lowrank.build(X, ground(X, epsilon), rank=rank, **kwargs)
+def lowrank(X, rank, epsilon=0.3, hubs=4, **kwargs):
+    return kernel_lowrank.build(X, ground(X, epsilon), rank=rank, hubs=hubs, **kwargs)
 
 
 def neighbours(X, number, epsilon=0.3):
@@ -74,13 +74,18 @@ class BlocksTest(parameterized.TestCase):
 
 
 class FactoredTest(parameterized.TestCase):
-    @parameterized.parameters(0.3, 0.05)
-    def test_all_neighbours_are_the_dense_kernel_with_all_gradients(self, epsilon):
+    @parameterized.product(epsilon=[0.3, 0.05], form=["lowrank", "neighbours"])
+    def test_all_hubs_or_neighbours_are_the_dense_kernel(self, epsilon, form):
+        """With all gradients."""
         X, (log_B, lam) = embeddings(), topics()
+        make = {
+            "lowrank": lambda X: lowrank(X, 2, epsilon, hubs=N),
+            "neighbours": lambda X: neighbours(X, N - 1, epsilon),
+        }[form]
         run = lambda make: jax.value_and_grad(loss, (0, 1, 2))(X, log_B, lam, make)
         close = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-8)
         want = run(lambda X: dense(X, epsilon))
-        jax.tree.map(close, run(lambda X: neighbours(X, N - 1, epsilon)), want)
+        jax.tree.map(close, run(make), want)
 
     @parameterized.parameters(("lowrank", 5), ("neighbours", 6))
     def test_incomplete_factors_have_the_gradient_of_what_they_compute(self, form, r):
@@ -108,12 +113,13 @@ class FactoredTest(parameterized.TestCase):
 
     def test_a_sample_counts_each_word_once_in_the_mean(self):
         share = jnp.asarray(np.random.default_rng(7).dirichlet(np.full(600, 0.05)))
-        sample, counted = jax.vmap(lambda i: kernel_lowrank.draw(i, 600, share))(
-            jnp.arange(4_000)
-        )
-        mean = jnp.zeros(600).at[sample.ravel()].add(counted.ravel()) / 4_000
-        np.testing.assert_allclose(mean, 1.0, atol=0.25)
-        np.testing.assert_allclose(mean[jnp.argsort(-share)[:20]], 1.0, atol=0.02)
+        other = jnp.ones(600).at[jnp.arange(0, 600, 5)].set(0.0)
+        draw = jax.vmap(lambda i: kernel_lowrank.draw(i, share, other))
+        sample, counted = draw(jnp.arange(8_000))
+        mean = jnp.zeros(600).at[sample.ravel()].add(counted.ravel()) / 8_000
+        np.testing.assert_allclose(mean, other, atol=0.25)
+        large = jnp.argsort(-share * other)[:10]
+        np.testing.assert_allclose(mean[large], 1.0, atol=0.02)
         self.assertLessEqual(float(counted.max()), 2 * 600 / sample.shape[1])
 
     def test_steps_of_the_factorisation_come_nearer_to_the_kernel(self):
