@@ -98,7 +98,7 @@ def kernels():
     for form in ("plain", "scaled", "fast", "log"):
         yield kernel.build(D, 0.2, form=form), "log_C"
     ground = blocks.ground(X, 1.0, 0.2, squared=False, scale="mean")
-    yield kernel_lowrank.build(X, ground, rank=4), "entries"
+    yield kernel_lowrank.build(X, ground, rank=4, hubs=2), "entries"
     yield kernel_neighbours.build(X, ground, neighbours=3), "log_near"
 
 

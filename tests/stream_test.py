@@ -36,7 +36,7 @@ class StreamTest(parameterized.TestCase):
     def test_two_epochs_are_those_of_the_device(self, kernel):
         Y, seen = counts(), []
         cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel=kernel,
-                     rank=5, neighbours=4)  # fmt: skip
+                     rank=5, hubs=3, neighbours=4)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
         want, want_info = train.run_epochs(
             task.key, task.state, task.docs, task.hyper, cfg=cfg, num_epochs=2
@@ -74,7 +74,7 @@ class StreamTest(parameterized.TestCase):
     def test_a_run_from_the_host_resumes_with_the_same_bits(self):
         Y, folder = counts(), self.enterContext(tempfile.TemporaryDirectory())
         cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="lowrank",
-                     rank=5)  # fmt: skip
+                     rank=5, hubs=3)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
         rows = stream.from_counts(Y)
         run = lambda number, **kw: runner.run(

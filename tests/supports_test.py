@@ -84,9 +84,12 @@ class TrainTest(parameterized.TestCase):
         )
         return train.model(state, cfg), info
 
-    def test_all_neighbours_train_as_the_dense_kernel_does(self):
+    @parameterized.parameters(
+        {"kernel": "neighbours", "neighbours": N - 1}, {"kernel": "lowrank", "hubs": N}
+    )
+    def test_all_entries_train_as_the_dense_kernel_does(self, **complete):
         want, want_info = self.fit(kernel="fast")
-        got, info = self.fit(kernel="neighbours", neighbours=N - 1)
+        got, info = self.fit(**complete)
         np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-3)
         np.testing.assert_allclose(info.energy, want_info.energy, rtol=1e-2)
         np.testing.assert_allclose(got.X, want.X, atol=0.02)
@@ -94,17 +97,18 @@ class TrainTest(parameterized.TestCase):
 
     def test_low_rank_learns_and_reports_its_error(self):
         want, _ = self.fit(kernel="fast")
-        got, info = self.fit(kernel="lowrank", rank=8)
+        got, info = self.fit(kernel="lowrank", rank=8, hubs=3)
         self.assertTrue((info.kernel_error > 1e-3).all())
         self.assertLess(info.kernel_error.max(), 0.5)
         cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
         self.assertGreater(cosine, 0.9)
 
     def test_documents_in_parts_have_the_gradient_of_all_at_once(self):
-        want, want_info = self.fit(kernel="lowrank", rank=8)
+        few = {"kernel": "lowrank", "rank": 8, "hubs": 3}
+        want, want_info = self.fit(**few)
         at_once, objective._AT_ONCE = objective._AT_ONCE, 4 * 3 * N
         try:
-            got, info = self.fit(kernel="lowrank", rank=8, transport_iters=11)
+            got, info = self.fit(**few, transport_iters=11)
         finally:
             objective._AT_ONCE = at_once
         np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-3)
@@ -114,6 +118,7 @@ class TrainTest(parameterized.TestCase):
         ({"kernel": "lowrank", "step": "proximal"}, "step"),
         ({"kernel": "neighbours", "closest": "distance"}, "closest"),
         ({"rank": 0}, "rank"),
+        ({"hubs": 0}, "hubs"),
         ({"kernel": "sparse"}, "kernel"),
     )
     def test_choices_that_do_not_go_together_are_named(self, changes, name):
