@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dwl_jax import checks, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
+from dwl_jax.kernel import Kernel
 from dwl_jax.objective import (
     distilled_kernel,
     document_loss,
@@ -108,11 +109,16 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     This is what to read when a topic is to be named. B itself is sharper: it is what
     becomes the topic's documents after the kernel's blur.
     """
-    K = model.log_B.shape[0]
+    k = distilled_kernel(model.X, hyper, cfg, model.log_B)
+    return _alone(model.log_B, k, cfg)
+
+
+def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
+    """`topic_documents` by a kernel that is there, [K, N]."""
     log_y = barycenter(
-        model.log_B,
-        jnp.eye(K, dtype=model.log_B.dtype),
-        distilled_kernel(model.X, hyper, cfg, model.log_B),
+        log_B,
+        jnp.eye(log_B.shape[0], dtype=log_B.dtype),
+        k,
         num_iters=cfg.num_iters,
         debias=cfg.debias,
     ).log_y
@@ -172,7 +178,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     def better(one, other):
         return pick(one[1] <= other[1], one, other)
 
-    vertices = topic_documents(model, hyper, cfg=cfg)
+    vertices = _alone(model.log_B, k, cfg)
     quick = (3 * num_steps) // 4
 
     def descend_means(A, y, rates):
