@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from typing import Any
 
 import jax
@@ -50,15 +51,14 @@ def check(path: str | os.PathLike, *, resume: bool) -> None:
                 f"--out={path}: holds a run. --resume goes on with it; otherwise name "
                 "another directory."
             )
+    parallel.wait("run directory seen")  # by every process, before any writes into it
     try:
         os.makedirs(path, exist_ok=True)
-        probe = os.path.join(path, f".probe-{os.getpid()}")
-        with open(probe, "w", encoding="ascii") as handle:
-            handle.write("x")
-        os.remove(probe)
+        with tempfile.TemporaryFile(dir=path) as probe:
+            probe.write(b"x")
     except OSError as error:
         raise ValueError(f"--out={path}: cannot be written: {error}") from error
-    parallel.wait("run directory checked")  # before any process writes into it
+    parallel.wait("run directory checked")
 
 
 def begin(path, note: dict[str, Any], versions: dict, *, resume: bool) -> str:

@@ -12,6 +12,9 @@ import numpy as np
 import processes
 import pytest
 
+from dwl_jax import parallel
+from experiments import rundir
+
 EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 
 
@@ -68,6 +71,17 @@ def two_processes(*args, cache, meanwhile=lambda processes: None):
             if process.poll() is None:
                 process.kill()
     return [code for code, _, _ in done], [err for _, _, err in done]
+
+
+def test_no_process_writes_before_all_have_seen_the_directory(monkeypatch, tmp_path):
+    """What another process tries out must not look like a stranger's file."""
+    seen = []
+    look = lambda name: seen.append([*tmp_path.iterdir()])
+    monkeypatch.setattr(parallel, "wait", look)
+    out = tmp_path / "out"
+    rundir.check(out, resume=False)
+    assert seen == [[], [out]]
+    assert not any(out.iterdir())
 
 
 @pytest.mark.slow
