@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dwl_jax import embedding
 from dwl_jax.documents import Documents, from_counts
 from dwl_jax.types import FAULTS, Config, Hyper, Info, State
 
@@ -81,13 +80,14 @@ def words(cfg: Config, num_words: int, vectors: Any, features: Any) -> None:
             raise ValueError(
                 f"vectors must be [{num_words}, dim], got {np.shape(vectors)}."
             )
-        if np.shape(vectors)[1] != cfg.dim:
+        wanted, of = cfg.dim, "dim is"
+        if cfg.embedding.given is not None:
+            wanted, of = cfg.embedding.given, "embedding takes"
+        if np.shape(vectors)[1] != wanted:
             raise ValueError(
-                f"vectors have {np.shape(vectors)[1]} dimensions, Config.dim is "
-                f"{cfg.dim}."
+                f"vectors have {np.shape(vectors)[1]} dimensions, Config.{of} {wanted}."
             )
-    needs_features = cfg.embedding is not embedding.one_hot
-    if needs_features != (features is not None):
+    if cfg.embedding.uses_features != (features is not None):
         raise ValueError(
             "features are needed by the linear and mlp maps, and by them alone."
         )

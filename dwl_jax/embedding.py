@@ -19,12 +19,15 @@ class EmbeddingMap(NamedTuple):
 
     `init(key, num_words, dim, features, vectors, dtype=)` gives theta: N(0, 1), or such
     that `apply` gives `vectors` (exactly, or as nearly as the map can).
-    `apply(theta, features)` gives X, [N, dim].
+    `apply(theta, features)` gives X, [N, dim], as the ground cost sees it (`ground`).
     """
 
     init: Callable[..., Theta]
     apply: Callable[[Theta, Array | None], Array]
     linear: bool  # X is linear in theta, so that E(theta) has an exact minimiser
+    uses_features: bool = True
+    given: int | None = None  # coordinates that `vectors` have; None: all of them
+    share: float = 1.0  # of the given coordinates in the ground cost
 
 
 def _one_hot_init(key, num_words, dim, features=None, vectors=None, *, dtype=None):
@@ -34,7 +37,9 @@ def _one_hot_init(key, num_words, dim, features=None, vectors=None, *, dtype=Non
     return jax.random.normal(key, (num_words, dim), dtype or jnp.float32)
 
 
-one_hot = EmbeddingMap(_one_hot_init, lambda theta, features: theta, linear=True)
+one_hot = EmbeddingMap(
+    _one_hot_init, lambda theta, features: theta, linear=True, uses_features=False
+)
 """w_n is one-hot, so that theta is X itself, [N, dim]: the paper's experiments."""
 
 
@@ -78,6 +83,39 @@ def mlp(hidden: int = 64) -> EmbeddingMap:
         return jax.lax.stop_gradient(theta["base"]) + inner @ theta["second"]
 
     return EmbeddingMap(init, apply, linear=False)
+
+
+@functools.cache
+def beside(given: int, share: float) -> EmbeddingMap:
+    """X = [V, theta]: vectors V [N, given] that stay, and what is learned beside them.
+
+    Squared distances are the sum of both parts': what is learned bends the geometry
+    that was given, and cannot forget it. `share` scales V in the ground cost alone.
+    Without vectors V is drawn like the rest.
+    """
+
+    def init(key, num_words, dim, features=None, vectors=None, *, dtype=None):
+        drawn = _one_hot_init(key, num_words, dim, features, dtype=dtype)
+        if vectors is None:
+            return drawn
+        return drawn.at[:, :given].set(jnp.asarray(vectors, drawn.dtype))
+
+    def apply(theta, features):
+        del features
+        kept = share * jax.lax.stop_gradient(theta[:, :given])
+        return jnp.concatenate([kept, theta[:, given:]], axis=1)
+
+    return EmbeddingMap(init, apply, False, False, given, share)
+
+
+def ground(X: Array, chosen: EmbeddingMap) -> Array:
+    """Embeddings as the ground cost sees them: given coordinates count their share."""
+    return X if chosen.given is None else X.at[:, : chosen.given].multiply(chosen.share)
+
+
+def shown(X: Array, chosen: EmbeddingMap) -> Array:
+    """Embeddings as they are used by others: the inverse of `ground`."""
+    return X if chosen.given is None else X.at[:, : chosen.given].divide(chosen.share)
 
 
 def laplacian(T: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import scipy.sparse as sp
 
-from dwl_jax import checks, simplex
+from dwl_jax import checks, embedding, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
 from dwl_jax.kernel import Kernel
@@ -109,8 +109,13 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     This is what to read when a topic is to be named. B itself is sharper: it is what
     becomes the topic's documents after the kernel's blur.
     """
-    k = distilled_kernel(model.X, hyper, cfg, model.log_B)
-    return _alone(model.log_B, k, cfg)
+    return _alone(model.log_B, _kernel(model, hyper, cfg), cfg)
+
+
+def _kernel(model: Model, hyper: Hyper, cfg: Config) -> Kernel:
+    """The kernel that the model's topics were learned with."""
+    X = embedding.ground(model.X, cfg.embedding)
+    return distilled_kernel(X, hyper, cfg, model.log_B)
 
 
 def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
@@ -128,7 +133,7 @@ def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
 def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     K, N = model.log_B.shape
-    k = distilled_kernel(model.X, hyper, cfg, model.log_B)
+    k = _kernel(model, hyper, cfg)
     opt = optax.scale_by_adam()  # whatever trained the model
 
     def evaluate(A, y, num_iters, log_scal=None):

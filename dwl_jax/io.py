@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from dwl_jax import checks
+from dwl_jax import checks, embedding
 from dwl_jax.data.corpus import KINDS
 from dwl_jax.settings import (
     config_from_json,
@@ -57,6 +57,11 @@ class SavedModel(NamedTuple):
     descriptions: tuple[str, ...]
     versions: Mapping[str, str]  # what it was made with
     extra: Mapping[str, Any]  # what else the maker noted, plain JSON
+
+    @property
+    def ground(self) -> jax.Array:
+        """Embeddings as the ground cost sees them, [N, dim]; see `embedding.beside`."""
+        return embedding.ground(jax.numpy.asarray(self.model.X), self.cfg.embedding)
 
 
 def save_model(

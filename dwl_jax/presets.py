@@ -1,13 +1,19 @@
 """Named settings: the paper's, read literally, and those that were found to learn."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from dwl_jax import embedding
 from dwl_jax.types import Config, Hyper
 
 Mode = Literal["scratch", "finetune", "supervised"]
+_GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
+_SHARE = 0.3  # of the given ones in the ground cost
+_LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
+_PROCEDURES = 1.25  # times that for procedures
 
 
 class Preset(NamedTuple):
@@ -64,8 +70,9 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     Laplacian step, all rates falling to 0 over the epochs.
 
     Args:
-      mode: `scratch`; `finetune`, from vectors scaled by `starting_vectors`; or
-        `supervised`, in which topic weights are also pulled to the label's topics.
+      mode: `scratch`; `finetune`, which keeps vectors, made by `starting_vectors`, and
+        learns beside them; or `supervised`, in which topic weights are also pulled to
+        the label's topics.
       **changes: any field of Config or Hyper, or num_epochs. `decay_epochs` is
         num_epochs unless given.
 
@@ -77,17 +84,13 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
     cfg = Config(squared=True, start="documents", num_iters=3)
     hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, rate_theta=0.6, prior=0.02)
     if mode == "finetune":
-        hyper = hyper._replace(
-            epsilon=0.12,
-            rate_A=0.5,
-            rate_joint=0.1,
-            rate_theta=1.5,
-            prior=0.005,
-            anchor=0.004,
-        )
+        hyper = hyper._replace(rate_joint=0.2, rate_theta=1.5)
     elif mode == "supervised":
         hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
     found = _change(Preset(cfg, hyper, 20), changes)
+    if mode == "finetune" and "embedding" not in changes:
+        beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)
+        found = _change(found, {"embedding": beside})
     if "decay_epochs" in changes:
         return found
     decay = found.hyper._replace(decay_epochs=float(found.num_epochs))
@@ -118,26 +121,56 @@ def large(*, mode: Mode = "scratch", **changes) -> Preset:
     return default(mode=mode, **(few | changes))
 
 
-def starting_vectors(vectors: np.ndarray, *, power: float = 0.5) -> np.ndarray:
-    """Vectors to fine-tune: centred, their spectrum flattened, scaled, [N, dim].
+def starting_vectors(
+    vectors: np.ndarray, cfg: Config, kinds: Sequence[str] | None = None
+) -> np.ndarray:
+    """Vectors to fine-tune: what `embedding.beside` keeps of them, [N, given].
 
-    A few directions hold most of what Word2Vec's vectors are; with singular values to
-    the power 0.5 the others have a say in the distances as well. The ground cost has no
-    scale, but Adam's steps have: vectors as small as Word2Vec's would be forgotten
-    within an epoch, so that the root mean square of a coordinate becomes 2.
+    Each kind of words has coordinates of its own, as many as its share of the words:
+    the principal ones of its vectors. So vectors say which diseases are alike and which
+    procedures are, and nothing about which procedure goes with which disease, which is
+    to be learned. Procedures get one length: none is nearer to all diseases by itself.
 
     Args:
-      vectors: [N, dim].
-      power: of the singular values; 1 leaves the shape as it is.
+      vectors: [N, any].
+      cfg: whose map is `beside`.
+      kinds: of the words, N of "disease", "procedure" and "word"; one kind if None.
+
+    Returns:
+      Vectors; a root mean square length of _LENGTH as the ground cost sees them.
     """
-    vectors = np.asarray(vectors, np.float64)
+    vectors, (given, share) = np.asarray(vectors, np.float64), cfg.embedding[-2:]
+    if given is None:
+        raise ValueError("cfg.embedding keeps no vectors: see embedding.beside.")
     if not np.isfinite(vectors).all():
         raise ValueError("vectors must be finite.")
-    U, size, Vt = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    if not size.max() > 1e-12 * np.abs(vectors).max(initial=1e-300):
+    if not np.ptp(vectors, axis=0).max() > 1e-12 * np.abs(vectors).max():
         raise ValueError("vectors must not all be the same.")
-    flat = (U * size**power) @ Vt
-    return flat * (2.0 / np.sqrt(np.mean(flat**2)))
+    kinds = np.asarray(["word"] * len(vectors) if kinds is None else kinds)
+    names, sizes = np.unique(kinds, return_counts=True)
+    if len(names) > given:  # no room for a coordinate each
+        names, sizes, kinds = names[:1], [len(kinds)], np.full(len(kinds), names[0])
+    ends = np.round(np.cumsum(sizes) / len(kinds) * given).astype(int)
+    out = np.zeros((len(vectors), given))
+    for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True):
+        own = kinds == name
+        part = _principal(vectors[own], end - begin)
+        if name == "procedure":
+            part = _PROCEDURES * _over(part, np.linalg.norm(part, axis=1)[:, None])
+        out[own, begin : begin + part.shape[1]] = part
+    return out * (_LENGTH / share)
+
+
+def _principal(vectors: np.ndarray, number: int) -> np.ndarray:
+    """Centred vectors in their first principal coordinates, of length 1 (rms)."""
+    U, size, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    found = (U * size)[:, :number]
+    return _over(found, np.sqrt(np.mean(np.sum(found**2, axis=1))))
+
+
+def _over(x: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Rows over their length, or as they are: all of a kind may be alike."""
+    return x / np.where(length > 1e-12, length, 1.0)
 
 
 def _change(preset: Preset, changes: dict) -> Preset:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,8 @@ def _map_name(chosen: embedding.EmbeddingMap) -> str:
     for name, known in names.items():
         if chosen is known:
             return name
+    if chosen.given is not None and chosen == embedding.beside(*chosen[-2:]):
+        return f"beside({chosen.given}, {chosen.share})"
     hidden = inspect.getclosurevars(chosen.init).nonlocals.get("hidden")
     if isinstance(hidden, int) and chosen == embedding.mlp(hidden):
         return f"mlp({hidden})"
@@ -65,9 +68,11 @@ def _map_name(chosen: embedding.EmbeddingMap) -> str:
 def _map_of(name: str) -> embedding.EmbeddingMap:
     if name in ("one_hot", "linear"):
         return getattr(embedding, name)
-    hidden = name.removeprefix("mlp(").removesuffix(")")
-    if name == f"mlp({hidden})" and hidden.isascii() and hidden.isdigit():
-        return embedding.mlp(min(int(hidden[:9]), _MAX_LOOP))
+    if found := re.fullmatch(r"mlp\((\d{1,9})\)", name, re.ASCII):
+        return embedding.mlp(min(int(found[1]), _MAX_LOOP))
+    number = r"(\d{1,9}(?:\.\d{1,17})?)"
+    if found := re.fullmatch(rf"beside\((\d{{1,9}}), {number}\)", name, re.ASCII):
+        return embedding.beside(min(int(found[1]), _MAX_LOOP), float(found[2]))
     raise ValueError(f"config embedding {name[:40]!r} is not known.")
 
 

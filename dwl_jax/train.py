@@ -391,4 +391,5 @@ def fit(
 def model(state: State, cfg: Config) -> Model:
     """Topics and embeddings of a trained state."""
     X = cfg.embedding.apply(state.params.theta, state.features)
+    X = embedding.shown(X, cfg.embedding)
     return Model(simplex.log_topics(state.params.R), X)

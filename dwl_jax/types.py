@@ -119,6 +119,12 @@ class Config:
                 )
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
+        given = self.embedding.given
+        if given is not None and not 1 <= given < self.dim:
+            raise ValueError(
+                f"Config.embedding has {given} given coordinates; Config.dim, which is "
+                f"{self.dim}, must leave room beside them."
+            )
         if self.hold != "none" and self.embedding is not one_hot:
             raise ValueError(f"Config.hold {self.hold!r} needs the one-hot map.")
 

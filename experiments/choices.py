@@ -2,21 +2,21 @@
 
     python -m experiments.choices --corpus=nhds --path=FILE --splits=3 --out=DIR
 
-Every row is the default recipe of --mode with one change; `start_power` is that of the
-vectors that fine-tuning starts from (`presets.starting_vectors`). Columns are what
+Every row is the default recipe of --mode with one change; `beside=(35,1.0)` is the map
+of fine-tuning, `embedding.beside` of so many given coordinates and their share, and
+`by_kind=False` lets all kinds of words share them. Columns are what
 embeddings and topics alone tell, so that nothing need be inferred: recommendation by
 distance, pooled k-NN, topics. Writes choices.{md,csv,json} after every row; a stopped
 run goes on where it was.
 """
 
 import os
-from typing import NamedTuple
 
 import numpy as np
 from absl import flags, logging
 
 import dwl_jax
-from dwl_jax import presets
+from dwl_jax import embedding, presets
 from experiments import baselines, cli, corpora, protocol, study, tables
 
 DEFAULT = "default"
@@ -35,14 +35,11 @@ CHOICES = (
     "joint=False",
     "rate_joint=0.06",
     "step=none",
-    "step=proximal beta=0.5",
     "step=inner rate_theta=0.03",
     "rate_theta=0.2",
     "rate_theta=0.7",
     "epsilon_transport=0.3",
     "closest=distance",
-    "hold=scale",
-    "hold=covariance",
     "anchor=0.002",
     "num_iters=1",
     "num_iters=2",
@@ -52,32 +49,40 @@ CHOICES = (
     "num_topics=16",
 )
 OF_MODE = {
-    "scratch": ("rate_joint=0.1",),
-    "finetune": ("rate_joint=0.03", "anchor=0.0", "start_power=1.0"),
+    "scratch": (
+        "rate_joint=0.1",
+        "step=proximal beta=0.5",
+        "hold=scale",
+        "hold=covariance",
+    ),
+    "finetune": (
+        "rate_joint=0.1",
+        "rate_joint=0.4",
+        "rate_theta=3.0",
+        "beside=(25,0.3)",
+        "beside=(35,0.15)",
+        "beside=(35,0.6)",
+        "beside=(35,1.0)",
+        "by_kind=False",
+    ),
 }
 
 
-class Choice(NamedTuple):
-    """Changes of the recipe, and of the vectors that fine-tuning starts from."""
-
-    changes: dict
-    power: dict  # a keyword of `presets.starting_vectors`, or none
-
-
-def parse(choice: str, mode: str) -> Choice:
-    """'step=none tau=1.0' as settings; ValueError if there is no such setting."""
+def parse(choice: str, mode: str) -> tuple[dict, bool]:
+    """'step=none tau=1.0' as settings, and whether kinds have their own coordinates."""
     changes = {} if choice == DEFAULT else study.parse(choice.split())
-    power = {"power": changes.pop("start_power")} if "start_power" in changes else {}
+    if "beside" in changes:
+        changes["embedding"] = embedding.beside(*changes.pop("beside"))
+    by_kind = changes.pop("by_kind", True)
     presets.default(mode=mode, **changes)
-    return Choice(changes, power)
+    return changes, by_kind
 
 
 def cells(problem: protocol.Problem, mode: str, choice: str, W: np.ndarray) -> dict:
     """What embeddings and topics of one model are good for; W are Word2Vec's."""
-    changes, power = parse(choice, mode)
-    finetune = mode == "finetune"
-    vectors = presets.starting_vectors(W, **power) if finetune else None
-    model, recipe = study.train(problem, mode, changes, vectors)
+    changes, by_kind = parse(choice, mode)
+    vectors = W if mode == "finetune" else None
+    model, recipe = study.train(problem, mode, changes, vectors, by_kind)
     X = np.asarray(model.X, np.float64)
     log_y = dwl_jax.topic_documents(model, recipe.hyper, cfg=recipe.cfg)
     out = protocol.pooled_cells(problem, X)

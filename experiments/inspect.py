@@ -59,8 +59,7 @@ def print_topics(saved: io.SavedModel) -> None:
 
 
 def print_neighbours(saved: io.SavedModel) -> None:
-    X = jnp.asarray(saved.model.X)
-    D = np.asarray(cost.scale(cost.distance_matrix(X)))
+    D = np.asarray(cost.scale(cost.distance_matrix(saved.ground)))
     allowed = [n for n, k in enumerate(saved.kinds) if _KIND.value in (None, k)]
     for n in lookup(saved, _NEIGHBOURS.value, "neighbours"):
         print(describe(saved, n))
@@ -104,7 +103,7 @@ def print_transport(saved: io.SavedModel) -> None:
     counts = np.zeros((2, len(saved.vocab)))
     for m, words in enumerate(parts):
         np.add.at(counts[m], lookup(saved, words, "transport"), 1.0)
-    D = ground_cost(jnp.asarray(saved.model.X), saved.cfg)
+    D = ground_cost(saved.ground, saved.cfg)
     a, b = (from_counts(row[None], dtype=saved.model.X.dtype) for row in counts)
     first, second = (type(a)(x.words[0], x.mass[0]) for x in (a, b))
     plan = transport.plan_between(first, second, D, _EPSILON.value)

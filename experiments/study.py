@@ -31,11 +31,18 @@ AGAINST = (
 )
 
 
-def train(problem: protocol.Problem, mode: str, changes, vectors=None):
-    """A model of the default recipe for one split, with its settings."""
+def train(problem: protocol.Problem, mode: str, changes, vectors=None, by_kind=True):
+    """A model of the default recipe for one split, with its settings.
+
+    Vectors are Word2Vec's for `finetune`, each kind of words in its own coordinates if
+    `by_kind`; in any other mode they are what X starts from.
+    """
     supervised = mode not in ("scratch", "finetune")
     recipe = presets.default(mode="supervised" if supervised else mode, **changes)
     corpus = problem.train_corpus
+    if mode == "finetune":
+        kinds = corpus.kinds if by_kind else None
+        vectors = presets.starting_vectors(vectors, recipe.cfg, kinds)
     state, _ = dwl_jax.fit(
         jax.random.key(problem.seed),
         corpus.documents(),
@@ -57,7 +64,7 @@ def rows(problem: protocol.Problem, modes, changes, num_steps: int) -> dict:
         name = names.get(mode, f"DWL supervised by {mode}")
         vectors = None
         if mode == "finetune":
-            vectors = presets.starting_vectors(baselines.word2vec(problem, "input"))
+            vectors = baselines.word2vec(problem, "input")
         model, recipe = train(problem, mode, changes, vectors)
         rank = dwl_jax.metrics.effective_rank(model.X)
         distance = np.asarray(dwl_jax.metrics.euclidean(model.X, model.X))

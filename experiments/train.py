@@ -142,17 +142,17 @@ def check_flags() -> None:
             raise ValueError("--stream=yes: --warm_start keeps scalings on the device.")
 
 
-def starting_vectors(corpus: Corpus, dim: int) -> np.ndarray | None:
-    """Embeddings to start from, [N, dim], or None."""
+def starting_vectors(corpus: Corpus, cfg: types.Config) -> np.ndarray | None:
+    """What fine-tuning keeps of given vectors, [N, given]; None in other modes."""
     if _MODE.value != "finetune":
         return None
     if _VECTORS.value:
         found = data.read_vectors(_VECTORS.value, corpus, seed=_SEED.value)
     else:
         found = data.train_word2vec(
-            corpus, dim=dim, which=_WORD2VEC.value, seed=_SEED.value
+            corpus, dim=cfg.dim, which=_WORD2VEC.value, seed=_SEED.value
         )
-    return presets.starting_vectors(found.X)
+    return presets.starting_vectors(found.X, cfg, corpus.kinds)
 
 
 def streamed(cfg: types.Config, mesh) -> bool:
@@ -164,11 +164,9 @@ def streamed(cfg: types.Config, mesh) -> bool:
 
 def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
     """The recipe with a kernel that suits the vocabulary, which is logged."""
-    X = vectors
-    if X is None:
-        size = (corpus.num_words, recipe.cfg.dim)
-        X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
-    choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg)
+    g, key = recipe.cfg.embedding, jax.random.key(_SEED.value)
+    theta = g.init(key, corpus.num_words, recipe.cfg.dim, vectors=vectors)
+    choice = forms.choose(g.apply(theta, None), recipe.hyper, recipe.cfg)
     logging.info("kernel: %s", choice.why)
     return recipe._replace(cfg=choice.cfg)
 
@@ -234,10 +232,7 @@ def main(argv):
     if _MODE.value == "supervised":
         labels, classes = corpus.label_codes(_LABELS.value)
     recipe = preset(corpus.num_words)
-    vectors = starting_vectors(corpus, recipe.cfg.dim)
-    if vectors is not None and not flags.FLAGS["dim"].present:
-        cfg = dataclasses.replace(recipe.cfg, dim=vectors.shape[1])
-        recipe = recipe._replace(cfg=cfg)
+    vectors = starting_vectors(corpus, recipe.cfg)
     recipe = settle(recipe, vectors, corpus)
     if _COARSE.value:
         vectors = from_categories(corpus, recipe)

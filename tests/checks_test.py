@@ -88,6 +88,9 @@ def test_vectors_of_another_size_are_named():
         fit(vectors=np.ones((4, 2)))
     with pytest.raises(ValueError, match="vectors have 3 dimensions, Config.dim is 2"):
         fit(vectors=np.ones((5, 3)))
+    beside = Config(num_topics=3, dim=2, embedding=embedding.beside(1, 1.0))
+    with pytest.raises(ValueError, match="2 dimensions, Config.embedding takes 1"):
+        fit(cfg=beside, vectors=np.ones((5, 2)))
     with pytest.raises(ValueError, match=r"vectors must be \[5, dim\], got \(5,\)"):
         fit(vectors=np.ones(5))
 

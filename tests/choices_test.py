@@ -10,10 +10,10 @@ TINY = "num_topics=2 dim=3 num_iters=2 num_epochs=1"
 
 def test_every_choice_is_a_recipe_other_than_the_default():
     for mode in ("scratch", "finetune"):
-        default = presets.default(mode=mode), {}
+        default = presets.default(mode=mode), True
         for choice in (*choices.CHOICES, *choices.OF_MODE[mode]):
-            changes, power = choices.parse(choice, mode)
-            assert (presets.default(mode=mode, **changes), power) != default
+            changes, by_kind = choices.parse(choice, mode)
+            assert (presets.default(mode=mode, **changes), by_kind) != default
     with pytest.raises(ValueError, match="no such setting: taw"):
         choices.parse("taw=1.0", "scratch")
 

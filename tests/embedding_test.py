@@ -21,6 +21,7 @@ MAPS = {
     "linear": embedding.linear,
     "mlp": embedding.mlp(5),
 }
+VECTORS = RNG.normal(size=(6, 2))
 
 
 def start(name, vectors=None):
@@ -223,3 +224,44 @@ def test_mlp_is_what_it_says_and_is_made_once():
     want = theta["base"] + inner @ theta["second"]
     np.testing.assert_allclose(embed(theta), want, rtol=1e-12)
     assert embedding.mlp(5) is MAPS["mlp"]  # else each Config would compile anew
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_beside_keeps_the_given_vectors_and_draws_the_rest(dtype):
+    g = embedding.beside(2, 0.25)
+    theta = g.init(KEY, 6, 5, None, VECTORS, dtype=dtype)
+    drawn = embedding.one_hot.init(KEY, 6, 5, dtype=dtype)
+    want = np.hstack([0.25 * VECTORS, drawn[:, 2:]])
+    X = g.apply(theta, None)
+    assert X.dtype == dtype
+    np.testing.assert_allclose(X, want, rtol=1e-6)
+    np.testing.assert_array_equal(g.init(KEY, 6, 5, dtype=dtype), drawn)
+    assert embedding.beside(2, 0.25) is g  # else each Config would compile anew
+
+
+def test_beside_moves_what_is_learned_and_nothing_that_was_given():
+    g = embedding.beside(2, 0.25)
+    embed = lambda theta: g.apply(theta, None)
+    theta = g.init(KEY, 6, 5, None, VECTORS, dtype=jnp.float64)
+    new = embedding.explicit_step(theta, L, 0.3, 0.05, embed=embed)
+    np.testing.assert_array_equal(new[:, :2], theta[:, :2])
+    # The gradient of Tr(X' L X) is 2 L X, in each coordinate alone.
+    want = theta[:, 2:] - 0.05 * 2.0 * L @ theta[:, 2:]
+    np.testing.assert_allclose(new[:, 2:], want, rtol=1e-12)
+
+
+def test_squared_distances_of_beside_are_the_sum_of_both_parts():
+    g = embedding.beside(2, 0.5)
+    theta = g.init(KEY, 6, 5, None, VECTORS, dtype=jnp.float64)
+    square = lambda X: reference.distance_matrix(np.asarray(X)) ** 2
+    want = 0.25 * square(VECTORS) + square(theta[:, 2:])
+    np.testing.assert_allclose(square(g.apply(theta, None)), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("g", [*MAPS.values(), embedding.beside(2, 0.25)])
+def test_shown_undoes_ground(g):
+    X = jnp.asarray(RNG.normal(size=(6, 5)))
+    np.testing.assert_allclose(embedding.shown(embedding.ground(X, g), g), X)
+    moved = np.asarray(embedding.ground(X, g) / X)
+    assert (moved[:, 2:] == 1.0).all()
+    np.testing.assert_allclose(moved[:, :2], 1.0 if g.given is None else 0.25)

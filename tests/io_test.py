@@ -65,10 +65,19 @@ def test_everything_comes_back(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m"]  # nothing half written is left
 
 
-@pytest.mark.parametrize("name", ["one_hot", "linear", "mlp(7)", "mlp(64)"])
+MAPS = {
+    "one_hot": embedding.one_hot,
+    "linear": embedding.linear,
+    "mlp(7)": embedding.mlp(7),
+    "mlp(64)": embedding.mlp(64),
+    "beside(35, 0.3)": embedding.beside(35, 0.3),
+    "beside(7, 1.0)": embedding.beside(7, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", [*MAPS])
 def test_maps_of_the_package_travel(name):
-    chosen = embedding.mlp(int(name[4:-1])) if "(" in name else getattr(embedding, name)
-    cfg = Config(embedding=chosen, clip_norm=2.5, optimizer_A="yogi")
+    cfg = Config(embedding=MAPS[name], clip_norm=2.5, optimizer_A="yogi")
     stored = json.loads(json.dumps(settings.config_to_json(cfg)))
     assert stored["embedding"] == name
     assert settings.config_from_json(stored) == cfg
@@ -208,6 +217,7 @@ SPOILERS = {
     "other sizes": set_inner("config", "num_topics", 4),
     "own loss": set_inner("config", "loss", "os.system"),
     "a map with code": set_inner("config", "embedding", "mlp(__import__)"),
+    "a map of no number": set_inner("config", "embedding", "beside(3, nan)"),
     "epsilon of 0": set_inner("hyper", "epsilon", 0.0),
     "tau is a text": set_inner("hyper", "tau", "0.5"),
     "tau is an object": set_inner("hyper", "tau", {"value": 0.5, "dtype": "object"}),

@@ -57,28 +57,70 @@ def test_rates_fall_over_the_epochs_of_the_run_unless_told_otherwise():
     assert presets.default(num_epochs=7, decay_epochs=0.0).hyper.decay_epochs == 0.0
 
 
-def test_starting_vectors_have_size_2_and_the_directions_of_the_centred_ones():
-    X = 0.01 * np.random.default_rng(0).normal(size=(9, 4)) + 3.0
+KINDS = ["procedure", "disease", "disease", "procedure", "disease"] * 3
+
+
+def start(kinds, dim=10, share_of=0.3):
+    X = 0.01 * np.random.default_rng(0).normal(size=(15, 6)) + 3.0
+    cfg = presets.default(mode="finetune", dim=dim).cfg
+    assert cfg.embedding.given == round(0.7 * dim) and cfg.embedding.share == share_of
+    return X, presets.starting_vectors(X, cfg, kinds)
+
+
+def test_kinds_start_in_coordinates_of_their_own_as_many_as_their_share():
+    kinds = np.array(KINDS)
+    _, V = start(kinds)
+    used = {kind: np.abs(V[kinds == kind]).max(axis=0) > 0.0 for kind in set(KINDS)}
+    assert used["disease"].tolist() == [True] * 4 + [False] * 3
+    assert used["procedure"].tolist() == [False] * 4 + [True] * 3
+    D = np.linalg.norm(V[:, None] - V[None], axis=-1)[kinds == "disease"]
+    # No procedure is nearer to a disease than any other is.
+    np.testing.assert_allclose(
+        np.ptp(D[:, kinds == "procedure"], axis=1), 0.0, atol=1e-9
+    )
+
+
+def test_a_kind_keeps_the_principal_part_of_its_gram_matrix():
+    kinds = np.array(KINDS)
+    X, V = start(kinds)
+    own = X[kinds == "disease"] - X[kinds == "disease"].mean(axis=0)
+    value, vector = np.linalg.eigh(own @ own.T)
+    want = (vector[:, -4:] * value[-4:]) @ vector[:, -4:].T
+    got = V[kinds == "disease"] @ V[kinds == "disease"].T
+    np.testing.assert_allclose(got / np.trace(got), want / np.trace(want), atol=1e-9)
+
+
+def test_vectors_have_their_length_in_the_ground_cost_and_procedures_one_length():
+    kinds = np.array(KINDS)
+    length = 0.3 * np.linalg.norm(start(kinds)[1], axis=1)
+    rms = np.sqrt(np.mean(length[kinds == "disease"] ** 2))
+    np.testing.assert_allclose(rms, 8.0, rtol=1e-12)
+    np.testing.assert_allclose(length[kinds == "procedure"], 1.25 * 8.0, rtol=1e-12)
+
+
+def test_words_of_one_kind_share_all_coordinates():
+    X, V = start(None)
+    np.testing.assert_allclose(V, start(["word"] * 15)[1])
     centred = X - X.mean(axis=0)
-    got = presets.starting_vectors(X, power=1.0)
-    np.testing.assert_allclose(np.mean(got**2), 4.0, rtol=1e-12)
-    np.testing.assert_allclose(got / centred, got[0, 0] / centred[0, 0], rtol=1e-9)
+    gram = V @ V.T
+    want = centred @ centred.T
+    np.testing.assert_allclose(gram / np.trace(gram), want / np.trace(want), atol=1e-9)
+    assert V.shape == (15, 7) and (V[:, 6] == 0.0).all()  # vectors had six
 
 
-def test_starting_vectors_have_a_flat_spectrum():
-    X = np.random.default_rng(0).normal(size=(9, 4)) * np.array([1.0, 5.0, 9.0, 0.2])
-    X -= X.mean(axis=0)
-    got = presets.starting_vectors(X)
-    # The symmetric root of the Gram matrix has the same vectors, roots of the values.
-    value, vector = np.linalg.eigh(X @ X.T)
-    want = vector * np.sqrt(np.maximum(value, 0.0)) @ vector.T
-    gram = got @ got.T
-    np.testing.assert_allclose(gram / np.trace(gram), want / np.trace(want), atol=1e-7)
+def test_a_kind_of_one_word_and_more_kinds_than_coordinates_are_no_error():
+    _, V = start(["procedure"] + ["disease"] * 14)
+    assert np.isfinite(V).all() and (V[0] == 0.0).all()
+    _, V = start(KINDS, dim=2)
+    assert V.shape == (15, 1) and (V != 0.0).all()
 
 
 @pytest.mark.parametrize("bad", [np.zeros((3, 2)), np.ones((3, 2))])
 def test_starting_vectors_that_are_all_the_same_are_refused(bad):
+    cfg = presets.default(mode="finetune").cfg
     with pytest.raises(ValueError, match="all be the same"):
-        presets.starting_vectors(bad)
+        presets.starting_vectors(bad, cfg)
     with pytest.raises(ValueError, match="finite"):
-        presets.starting_vectors(np.full((3, 2), np.nan))
+        presets.starting_vectors(np.full((3, 2), np.nan), cfg)
+    with pytest.raises(ValueError, match="keeps no vectors"):
+        presets.starting_vectors(np.eye(3), presets.default().cfg)

@@ -39,6 +39,8 @@ def test_choices_that_do_not_go_together_are_named():
     with pytest.raises(ValueError, match="hold 'scale' needs the one-hot map"):
         Config(hold="scale", embedding=embedding.linear)
     assert Config(step="proximal", embedding=embedding.linear).step == "proximal"
+    with pytest.raises(ValueError, match="5 given coordinates; Config.dim, which is 5"):
+        Config(dim=5, embedding=embedding.beside(5, 1.0))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])

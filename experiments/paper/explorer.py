@@ -29,7 +29,7 @@ def contents(run: Run) -> dict[str, Any]:
     """
     saved = models.load(run, "finetune")
     keep = _frequent(run)
-    X = np.asarray(saved.model.X, np.float64)[keep]
+    X = np.asarray(saved.ground, np.float64)[keep]
     joined = graph.knn_graph(X)
     xy = graph.layout(joined)
     D = metrics.euclidean(X, X)

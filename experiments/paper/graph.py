@@ -152,7 +152,7 @@ def parts_figure(current: run.Run, graph, saved, groups) -> str:
 
 def make(current: run.Run) -> Section:
     saved: io.SavedModel = models.load(current, "finetune")
-    graph = knn_graph(saved.model.X)
+    graph = knn_graph(saved.ground)
     xy = layout(graph)
     groups = parts(graph, saved.kinds)
     figures = [

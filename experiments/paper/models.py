@@ -30,7 +30,7 @@ def _train(run: Run, mode: str, folder: str) -> None:
     vectors = None
     if mode == "finetune":
         X = baselines.word2vec(run.problem, "input", dim=recipe.cfg.dim)
-        vectors = presets.starting_vectors(X)
+        vectors = presets.starting_vectors(X, recipe.cfg, corpus.kinds)
     task = train.prepare(
         jax.random.key(0),
         corpus.documents(np.float64 if jax.config.jax_enable_x64 else np.float32),

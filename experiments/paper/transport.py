@@ -150,7 +150,7 @@ def make(current: run.Run) -> Section:
         return Section(
             NAME, "Figure 1 — transport between two admissions", "", skipped=reason
         )
-    D = metrics.euclidean(saved.model.X, saved.model.X)
+    D = metrics.euclidean(saved.ground, saved.ground)
     D /= D[D > 0].mean()
     pair = choose(D, found)
     T = plan(D, *pair)

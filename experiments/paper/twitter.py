@@ -39,7 +39,8 @@ def learned(train: data.Corpus, start: np.ndarray, recipe, seed: int, given: boo
 
     Args:
       train: texts to learn from.
-      start: vectors of all words, of the size that the recipe expects.
+      start: vectors of all words, of the size that the recipe expects; rare words have
+        nothing beside them.
       recipe: a Preset.
       seed: of training.
       given: whether the frequent words start from `start` too, or from draws.
@@ -56,7 +57,8 @@ def learned(train: data.Corpus, start: np.ndarray, recipe, seed: int, given: boo
         num_words=common.num_words,
         vectors=start[chosen] if given else None,
     )
-    X = np.array(start, np.float64)
+    X = np.zeros((len(start), recipe.cfg.dim))
+    X[:, : start.shape[1]] = start
     X[chosen] = np.asarray(dwl_jax.model(state, recipe.cfg).X)
     return X
 
@@ -120,7 +122,7 @@ def errors(corpus: data.Corpus, seed: int, changes: dict) -> dict[str, float]:
 
     random = np.random.default_rng([seed, 12]).standard_normal((corpus.num_words, dim))
     vectors = data.train_word2vec(train, dim=dim, which="input", seed=seed).X
-    start = presets.starting_vectors(vectors)
+    start = presets.starting_vectors(vectors, tuned.cfg)
     X = learned(train, random, scratch, seed, given=False)
     Z = learned(train, start, tuned, seed, given=True)
     return {

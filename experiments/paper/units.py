@@ -40,17 +40,16 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
     }
     for name, vectors in X.items():
         out |= baselines.embedding_rows(name, problem, vectors)
-    start = presets.starting_vectors(X["Word2Vec input"])
     for name, mode, vectors in (
         ("DWL scratch", "scratch", None),
-        ("DWL fine-tuned", "finetune", start),
+        ("DWL fine-tuned", "finetune", X["Word2Vec input"]),
     ):
         model, recipe = study.train(problem, mode, changes, vectors)
         settings = {"cfg": recipe.cfg, "num_steps": num_steps}
         out |= evaluate.model_rows(name, problem, model, recipe.hyper, **settings)
     # Topics on Word2Vec's geometry as it is: Schmitz et al. (2018).
-    start = presets.starting_vectors(X["Word2Vec input"], power=1.0)
-    model, recipe = study.train(problem, "finetune", changes | FROZEN, start)
+    fixed = changes | FROZEN
+    model, recipe = study.train(problem, "scratch", fixed, X["Word2Vec input"])
     settings = {"cfg": recipe.cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(problem, model, recipe.hyper, **settings)
     log_y = dwl_jax.topic_documents(model, recipe.hyper, cfg=recipe.cfg)
