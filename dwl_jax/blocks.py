@@ -87,6 +87,12 @@ def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground) -> Array:
     return jnp.where(rows[:, None] == jnp.arange(X.shape[0])[None, :], 0.0, C)
 
 
+def products(X: Array, ground: Ground, v: Array) -> Array:
+    """(C - I) v, [N, r], by blocks of rows."""
+    some = lambda rows, X_rows: off_diagonal(rows, X_rows, X, ground) @ v
+    return map_rows(some, X)
+
+
 def probes(num_words: int, dtype) -> tuple[Array, Array]:
     """Documents of a few words, always the same: words [probes, n], y [N, probes]."""
     number = min(_PROBE_WORDS, num_words)

@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from dwl_jax import blocks, kernel_lowrank, kernel_neighbours
+from dwl_jax import blocks, kernel_lowrank, kernel_neighbours, kernel_topics
 from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
@@ -29,22 +30,34 @@ def undistilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
     )
 
 
-def build(
-    X: Array, hyper: Hyper, cfg: Config, basis: Any = None, share: Array | None = None
-):
-    """The kernel of D^tau in the factored form that `cfg.kernel` names."""
+def build(X: Array, hyper: Hyper, cfg: Config, log_B: Array | None = None, basis=None):
+    """The kernel of D^tau in the factored form that `cfg.kernel` names.
+
+    Args:
+      X: embeddings, [N, dim].
+      hyper: traced numbers.
+      cfg: static choices.
+      log_B: topics, [K, N]: the kernel is nearest where they have their mass. The
+        form `topics` cannot do without.
+      basis: of a kernel near it, to go on from.
+    """
     ground = distilled(X, hyper, cfg)
+    if cfg.kernel == "topics":
+        number = cfg.topic_words
+        return kernel_topics.build(X, ground, log_B, number=number, basis=basis)
     if cfg.kernel == "lowrank":
+        share = None if log_B is None else jnp.mean(jnp.exp(log_B), axis=0)
         sizes = {"rank": cfg.rank, "hubs": cfg.hubs}
         return kernel_lowrank.build(X, ground, basis=basis, share=share, **sizes)
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
-def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
+def first(X: Array, hyper: Hyper, cfg: Config, log_B: Array) -> Any:
     """What the first kernel of a run goes on from; None for a dense one."""
     if cfg.kernel not in FACTORED:
         return None
-    return jax.jit(lambda X, hyper: build(X, hyper, cfg).next_basis)(X, hyper)
+    make = lambda X, hyper, log_B: build(X, hyper, cfg, log_B).next_basis
+    return jax.jit(make)(X, hyper, log_B)
 
 
 def look_again(X: Array, hyper: Hyper, cfg: Config) -> Any:
