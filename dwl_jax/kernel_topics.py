@@ -150,9 +150,9 @@ def measure(X: Array, ground: blocks.Ground, log_B: Array, basis: Basis) -> Arra
     scal = jnp.exp(jnp.mean(jnp.log(phi), axis=0, keepdims=True)) / phi
     own, rest = topicwise.own(B, basis.words), topicwise.rest(B, basis.words)
     send = lambda *topic: topicwise.send(*topic[:3], basis.row, *topic[3:])
-    phi, q_own = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])
+    phi, u = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])
     topics = jnp.arange(B.shape[0])[:, None]
-    q = (rest / (scal + basis.row[None, :])).at[topics, basis.words].set(q_own[..., 0])
+    q = (rest / (scal + basis.row[None, :])).at[topics, basis.words].set(own / u[..., 0])
     few = jnp.arange(0, N, -(-N // _PROBES))
     C = blocks.off_diagonal(few, X[few], X, ground).T
     exact_q = B[:, few] / (scal[:, few] + scal @ C)

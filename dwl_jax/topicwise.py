@@ -34,7 +34,7 @@ def rest(B: Array, words: Array) -> Array:
 
 
 def send(rows: Array, own: Array, rest: Array, row: Array, tail: Array, scal: Array):
-    """Both products for one topic: scal [N, s] -> phi [N, s], and q = b / u [m, s].
+    """Both products for one topic: scal [N, s] -> phi [N, s], and u [m, s].
 
     Args:
       rows: of C for the topic's own words, [m, N].
@@ -44,9 +44,10 @@ def send(rows: Array, own: Array, rest: Array, row: Array, tail: Array, scal: Ar
       tail: what the topic's other words give to others, [N].
       scal: [N, s].
     """
-    q = own[:, None] / (rows @ scal)
-    phi = rows.T @ q + rest[:, None] / (scal + row[:, None]) + tail[:, None]
-    return jnp.maximum(phi, _TINY), q
+    u = rows @ scal
+    given = rows.T @ (own[:, None] / u)
+    phi = given + rest[:, None] / (scal + row[:, None]) + tail[:, None]
+    return jnp.maximum(phi, _TINY), u
 
 
 def first(kernel: Kernel, B: Array) -> Array:
@@ -91,17 +92,20 @@ def barycenter(
         before = jax.lax.scan(more, now, length=left - 1)[0] if left > 1 else now
         now = again(*before)
     log_y, phi = now
-    error = jax.lax.stop_gradient(_disagreement(lam, *before, log_y, phi))
+    error = _disagreement(*jax.lax.stop_gradient((lam, *before, log_y, phi)))
     return log_y.T, (log_y[None] - jnp.log(phi)).transpose(2, 0, 1), error
 
 
 def _disagreement(lam, log_y_before, phi_before, log_y, phi):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
-    args = (lam, log_y_before, phi_before, log_y, phi)
-    lam, log_y_before, phi_before, log_y, phi = jax.lax.stop_gradient(args)
-    scal = jnp.exp(log_y_before)[None] / phi_before
-    gap = jnp.sum(jnp.abs(scal * phi - jnp.exp(log_y)[None]), axis=1)
-    return jnp.sum(lam * gap, axis=0)
+    y_before, y = jnp.exp(log_y_before), jnp.exp(log_y)
+
+    def topic(total, args):
+        lam, phi_before, phi = args
+        gap = jnp.abs(y_before / phi_before * phi - y)
+        return total + lam * (jnp.ones(gap.shape[0], gap.dtype) @ gap), None
+
+    return jax.lax.scan(topic, jnp.zeros_like(lam[0]), (lam, phi_before, phi))[0]
 
 
 @jax.custom_vjp
@@ -111,36 +115,45 @@ def _iterate(rows, own, rest, tail, row, lam, y, phi):
     From y [N, s] and phi [K, N, s], or [K, N, 1] if documents share it; no gradient
     goes to row and tail.
     """
+    return _by_topics(rows, own, rest, tail, row, lam, y, phi)[:2]
+
+
+def _by_topics(rows, own, rest, tail, row, lam, y, phi):
+    """log_y, phi, and the topics' own u, [K, m, s]."""
 
     def topic(log_y, args):
         rows, own, rest, tail, lam, phi = args
-        new = send(rows, own, rest, row, tail, y / phi)[0]
-        return log_y + lam[None, :] * jnp.log(new), new
+        new, u = send(rows, own, rest, row, tail, y / phi)
+        return log_y + lam[None, :] * jnp.log(new), (new, u)
 
-    return jax.lax.scan(topic, jnp.zeros_like(y), (rows, own, rest, tail, lam, phi))
+    topics = (rows, own, rest, tail, lam, phi)
+    log_y, (new, u) = jax.lax.scan(topic, jnp.zeros_like(y), topics)
+    return log_y, new, u
 
 
 def _iterate_fwd(*args):
     args = tuple(arg.value for arg in args)
-    log_y, new = _iterate(*args)
-    return (log_y, new), (args, new)
+    log_y, new, u = _by_topics(*args)
+    return (log_y, new), (args, new, u)
 
 
 def _iterate_back(residuals, cotangents):
     """Its transpose, a topic at a time as well."""
-    (rows, own, rest, tail, row, lam, y, phi), new = residuals
+    (rows, own, rest, tail, row, lam, y, phi), new, u = residuals
     of_log_y, of_new = cotangents
     nobody = isinstance(of_new, SymbolicZero)
     if isinstance(of_log_y, SymbolicZero):
         of_log_y = jnp.zeros_like(y)
 
+    # Sums as products with ones: XLA adds numbers of a row one after the other.
+    of_docs, of_words = jnp.ones(y.shape[1], y.dtype), jnp.ones(y.shape[0], y.dtype)
+
     def topic(y_bar, args):
-        rows, own, rest, lam, phi, new, *of_new = args
+        rows, own, rest, lam, phi, new, u, *of_new = args
         scal = y / phi
-        u = rows @ scal
         q = own[:, None] / u
         other = 1.0 / (scal + row[:, None])
-        lam_bar = jnp.sum(jnp.log(new) * of_log_y, axis=0)
+        lam_bar = of_words @ (jnp.log(new) * of_log_y)
         new_bar = lam[None, :] * of_log_y / new
         if of_new:
             new_bar += of_new[0]
@@ -152,11 +165,11 @@ def _iterate_back(residuals, cotangents):
         more = scal_bar / phi
         phi_bar = -more * scal
         if phi.shape[1] == 1:
-            phi_bar = jnp.sum(phi_bar, axis=1, keepdims=True)
-        own_bar, rest_bar = jnp.sum(q_bar / u, axis=1), jnp.sum(by_other, axis=1)
+            phi_bar = (phi_bar @ of_docs)[:, None]
+        own_bar, rest_bar = (q_bar / u) @ of_docs, by_other @ of_docs
         return y_bar + more, (rows_bar, own_bar, rest_bar, lam_bar, phi_bar)
 
-    args = (rows, own, rest, lam, phi, new) + (() if nobody else (of_new,))
+    args = (rows, own, rest, lam, phi, new, u) + (() if nobody else (of_new,))
     y_bar, bars = jax.lax.scan(topic, jnp.zeros_like(y), args)
     rows_bar, own_bar, rest_bar, lam_bar, phi_bar = bars
     return rows_bar, own_bar, rest_bar, None, None, lam_bar, y_bar, phi_bar
