@@ -21,6 +21,7 @@ from dwl_jax import blocks, topicwise
 
 Array = jax.Array
 _RENEW = 8  # training steps between two looks at all of C
+_MORE = 4  # times as many words stand for a topic in transports
 _PROBES = 256  # words at which the error of products is measured
 _MAX_EXPONENT = 60.0  # costs of more epsilons count as this: no product is 0
 
@@ -28,7 +29,7 @@ _MAX_EXPONENT = 60.0  # costs of more epsilons count as this: no product is 0
 class Basis(NamedTuple):
     """What a kernel goes on from."""
 
-    words: Array  # [K, m] int32, each topic's own
+    words: Array  # [K, n] int32, each topic's, heaviest first: its own and some more
     row: Array  # [N] sums of C without its diagonal
     tail: Array  # [K, N] what a topic's other words give to others, at scalings of 1
     error: Array  # [] of products, see `measure`
@@ -51,6 +52,11 @@ class TopicKernel:
     def num_words(self) -> int:
         """N."""
         return self.rows.shape[-1]
+
+    @property
+    def words(self) -> Array:
+        """Each topic's own, [K, m]."""
+        return self.basis.words[:, : self.rows.shape[1]]
 
     @property
     def next_basis(self) -> Basis:
@@ -101,17 +107,22 @@ def build(
             lambda basis: basis,
             basis,
         )
-    return TopicKernel(entries(basis.words, X, ground), basis)
+    return TopicKernel(entries(basis.words[:, :number], X, ground), basis)
 
 
 def entries(words: Array, X: Array, ground: blocks.Ground) -> Array:
-    """Rows of C, diagonal included: words [K, m] -> [K, m, N]."""
-    flat = words.reshape(-1)
-    own = flat[:, None] == jnp.arange(X.shape[0])[None, :]
-    D2 = blocks.squared_distances(X[flat], X)
-    exponent = jnp.where(own, 0.0, ground.exponent(D2))
-    C = jnp.exp(-jnp.minimum(exponent, _MAX_EXPONENT))
-    return C.reshape(*words.shape, -1)
+    """Rows of C, diagonal included: words [K, m] -> [K, m, N].
+
+    A topic at a time, and the gradient goes through them again: this stays in caches.
+    """
+
+    def topic(words):
+        own = words[:, None] == jnp.arange(X.shape[0])[None, :]
+        exponent = ground.exponent(blocks.squared_distances(X[words], X))
+        exponent = jnp.where(own, 0.0, jnp.minimum(exponent, _MAX_EXPONENT))
+        return jnp.exp(-exponent)
+
+    return jax.lax.map(jax.checkpoint(topic), words)
 
 
 def find(
@@ -129,30 +140,32 @@ def find(
     Returns:
       The basis; its age is that of a first one.
     """
-    words = jax.lax.top_k(log_B, min(number, X.shape[0]))[1].astype(jnp.int32)
-    others = topicwise.rest(jnp.exp(log_B), words) / (1.0 + row)[None, :]
+    words = jax.lax.top_k(log_B, min(_MORE * number, X.shape[0]))[1].astype(jnp.int32)
+    others = topicwise.rest(jnp.exp(log_B), words[:, :number]) / (1.0 + row)[None, :]
     ones = jnp.ones((1, X.shape[0]), X.dtype)
     found = blocks.products(X, ground, jnp.concatenate([ones, others]).T).T
     young = jnp.zeros((), jnp.int32)
     basis = Basis(words, found[0], found[1:], jnp.zeros((), X.dtype), young)
-    return basis._replace(error=measure(X, ground, log_B, basis))
+    return basis._replace(error=measure(X, ground, log_B, basis, number))
 
 
-def measure(X: Array, ground: blocks.Ground, log_B: Array, basis: Basis) -> Array:
+def measure(
+    X: Array, ground: blocks.Ground, log_B: Array, basis: Basis, number: int
+) -> Array:
     """Relative L1 error of both products of the second iteration, added.
 
     For a document with all topics alike, at words spread evenly over the vocabulary:
     of b / u against the u that all of C gives, and of phi against C times this b / u.
     """
     B, N = jnp.exp(log_B), X.shape[0]
-    kernel = TopicKernel(entries(basis.words, X, ground), basis)
+    kernel = TopicKernel(entries(basis.words[:, :number], X, ground), basis)
     phi = topicwise.first(kernel, B)[..., 0]
     scal = jnp.exp(jnp.mean(jnp.log(phi), axis=0, keepdims=True)) / phi
-    own, rest = topicwise.own(B, basis.words), topicwise.rest(B, basis.words)
+    own, rest = topicwise.own(B, kernel.words), topicwise.rest(B, kernel.words)
     send = lambda *topic: topicwise.send(*topic[:3], basis.row, *topic[3:])
     phi, u = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])
     topics = jnp.arange(B.shape[0])[:, None]
-    q = (rest / (scal + basis.row[None, :])).at[topics, basis.words].set(own / u[..., 0])
+    q = (rest / (scal + basis.row[None, :])).at[topics, kernel.words].set(own / u[..., 0])
     few = jnp.arange(0, N, -(-N // _PROBES))
     C = blocks.off_diagonal(few, X[few], X, ground).T
     exact_q = B[:, few] / (scal[:, few] + scal @ C)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 Array = jax.Array
-Kernel = Any  # with rows [K, m, N] and a basis with words, row and tail
+Kernel = Any  # with words [K, m], their rows [K, m, N], a basis with row and tail
 _TINY = 1e-30  # least phi
 
 
@@ -52,7 +52,7 @@ def send(rows: Array, own: Array, rest: Array, row: Array, tail: Array, scal: Ar
 
 def first(kernel: Kernel, B: Array) -> Array:
     """phi of the first iteration, at scalings of 1, for all documents, [K, N, 1]."""
-    words, row, tail = kernel.basis.words, kernel.basis.row, kernel.basis.tail
+    words, row, tail = kernel.words, kernel.basis.row, kernel.basis.tail
     ones = jnp.ones((B.shape[1], 1), B.dtype)
     alone = lambda *topic: send(*topic[:3], row, topic[3], ones)[0]
     return jax.vmap(alone)(kernel.rows, own(B, words), rest(B, words), tail)
@@ -75,7 +75,7 @@ def barycenter(
     """
     B, lam, basis = jnp.exp(log_B), lam.T, kernel.basis
     N, s = B.shape[1], lam.shape[1]
-    topics = (kernel.rows, own(B, basis.words), rest(B, basis.words), basis.tail)
+    topics = (kernel.rows, own(B, kernel.words), rest(B, kernel.words), basis.tail)
     again = lambda log_y, phi: _iterate(*topics, basis.row, lam, jnp.exp(log_y), phi)
     if log_scal is None:
         before = jnp.zeros((N, 1), B.dtype), jnp.ones((*B.shape, 1), B.dtype)

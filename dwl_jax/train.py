@@ -164,7 +164,12 @@ def step(
         how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
         if cfg.kernel in FACTORED:
             ground = forms.undistilled(X, hyper, cfg)
-            plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            few = forms.words_of(k)
+            if few is None:
+                plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            else:
+                to = (log_B[nearest], few[nearest], batch.docs)
+                plans = supports.pull_of_few(*to, X, ground, **how)
             move, L, energy = pulled_step, plans.LX, plans.energy
         else:
             plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)
