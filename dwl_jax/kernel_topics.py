@@ -159,10 +159,10 @@ def measure(
     """
     B, N = jnp.exp(log_B), X.shape[0]
     kernel = TopicKernel(entries(basis.words[:, :number], X, ground), basis)
-    phi = topicwise.first(kernel, B)[..., 0]
+    phi = topicwise.first(kernel, B)[0][..., 0]
     scal = jnp.exp(jnp.mean(jnp.log(phi), axis=0, keepdims=True)) / phi
     own, rest = topicwise.own(B, kernel.words), topicwise.rest(B, kernel.words)
-    send = lambda *topic: topicwise.send(*topic[:3], basis.row, *topic[3:])
+    send = lambda *topic: topicwise.send(*topic[:4], basis.row, topic[4])
     phi, u = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])
     topics = jnp.arange(B.shape[0])[:, None]
     q = (rest / (scal + basis.row[None, :])).at[topics, kernel.words].set(own / u[..., 0])

@@ -6,10 +6,11 @@ and scal_k = y / phi_k, an iteration is
     u_k   = C scal_k                                     at the topic's own words
     phi_k = C' (b_k / u_k) + rest_k / (scal_k + row) + tail_k
 
-and log y = sum_k lambda_k log phi_k: see `kernel_topics.py` for row and tail. Nothing
-of size K N is held for a document but phi. From a cold start the scalings are 1 for all
-documents, and they share the first iteration. Everything is a number here, no log: C is
-at least exp(-60), so that no product is 0. Words come first, documents last.
+and log y = sum_k lambda_k log phi_k: see `kernel_topics.py` for row and tail. From a
+cold start the scalings are 1 for all documents, and they share the first iteration.
+Of the last iteration nothing of size K N is kept for a document: to write phi down
+takes longer than to find it again. Everything is a number here, no log: C is at least
+exp(-60), so that no product is 0. Words come first, documents last.
 """
 
 from typing import Any
@@ -33,29 +34,32 @@ def rest(B: Array, words: Array) -> Array:
     return B.at[jnp.arange(B.shape[0])[:, None], words].set(0.0)
 
 
-def send(rows: Array, own: Array, rest: Array, row: Array, tail: Array, scal: Array):
+def send(rows: Array, own: Array, rest: Array, tail: Array, row: Array, scal: Array):
     """Both products for one topic: scal [N, s] -> phi [N, s], and u [m, s].
 
     Args:
       rows: of C for the topic's own words, [m, N].
       own: their masses in the topic, [m].
       rest: masses of all other words, [N], 0 for its own.
-      row: sums of C without its diagonal, [N].
       tail: what the topic's other words give to others, [N].
+      row: sums of C without its diagonal, [N].
       scal: [N, s].
     """
     u = rows @ scal
-    given = rows.T @ (own[:, None] / u)
-    phi = given + rest[:, None] / (scal + row[:, None]) + tail[:, None]
-    return jnp.maximum(phi, _TINY), u
+    return give(rows, own, rest, tail, row, scal, u), u
 
 
-def first(kernel: Kernel, B: Array) -> Array:
-    """phi of the first iteration, at scalings of 1, for all documents, [K, N, 1]."""
-    words, row, tail = kernel.words, kernel.basis.row, kernel.basis.tail
+def give(rows, own, rest, tail, row, scal, u):
+    """The second product alone, phi [N, s]."""
+    phi = rows.T @ (own[:, None] / u) + rest[:, None] / (scal + row[:, None])
+    return jnp.maximum(phi + tail[:, None], _TINY)
+
+
+def first(kernel: Kernel, B: Array) -> tuple[Array, Array]:
+    """The first iteration, at scalings of 1, for all documents: phi [K, N, 1] and u."""
     ones = jnp.ones((B.shape[1], 1), B.dtype)
-    alone = lambda *topic: send(*topic[:3], row, topic[3], ones)[0]
-    return jax.vmap(alone)(kernel.rows, own(B, words), rest(B, words), tail)
+    alone = lambda *topic: send(*topic, kernel.basis.row, ones)
+    return jax.vmap(alone)(*_topics(kernel, B))
 
 
 def barycenter(
@@ -73,104 +77,107 @@ def barycenter(
     Returns:
       log_y [s, N], new scalings [s, K, N] and disagreement [s], without gradient.
     """
-    B, lam, basis = jnp.exp(log_B), lam.T, kernel.basis
-    N, s = B.shape[1], lam.shape[1]
-    topics = (kernel.rows, own(B, kernel.words), rest(B, kernel.words), basis.tail)
-    again = lambda log_y, phi: _iterate(*topics, basis.row, lam, jnp.exp(log_y), phi)
+    B, lam, row = jnp.exp(log_B), lam.T, kernel.basis.row
+    topics = _topics(kernel, B)
+    again = lambda log_y, phi: _iterate(*topics, row, lam, jnp.exp(log_y), phi)
     if log_scal is None:
-        before = jnp.zeros((N, 1), B.dtype), jnp.ones((*B.shape, 1), B.dtype)
-        phi = first(kernel, B)
-        now = jnp.tensordot(jnp.log(phi[..., 0]), lam, axes=((0,), (0,))), phi
+        before = jnp.zeros((B.shape[1], 1), B.dtype), jnp.ones((*B.shape, 1), B.dtype)
+        phi, u = first(kernel, B)
+        log_y = jnp.tensordot(jnp.log(phi[..., 0]), lam, axes=((0,), (0,)))
         left = num_iters - 1
         if left > 1:  # from here on each document has a phi of its own
-            now, left = again(*now), left - 1
+            log_y, phi, _ = again(log_y, phi)
+            left -= 1
     else:
-        before, left = None, num_iters
-        now = jnp.zeros((N, s), B.dtype), jnp.exp(-log_scal.transpose(1, 2, 0))
+        log_y, left = jnp.zeros((B.shape[1], lam.shape[1]), B.dtype), num_iters
+        phi = jnp.exp(-log_scal.transpose(1, 2, 0))
+    if left > 1:
+        more = lambda now, _: (again(*now)[:2], None)
+        log_y, phi = jax.lax.scan(more, (log_y, phi), length=left - 1)[0]
     if left:
-        more = lambda now, _: (again(*now), None)
-        before = jax.lax.scan(more, now, length=left - 1)[0] if left > 1 else now
-        now = again(*before)
-    log_y, phi = now
-    error = _disagreement(*jax.lax.stop_gradient((lam, *before, log_y, phi)))
+        before = log_y, phi
+        log_y, phi, u = again(*before)
+    args = (topics, row, lam, before, u, log_y)
+    error = _disagreement(*jax.lax.stop_gradient(args))
     return log_y.T, (log_y[None] - jnp.log(phi)).transpose(2, 0, 1), error
 
 
-def _disagreement(lam, log_y_before, phi_before, log_y, phi):
+def _topics(kernel, B):
+    """What each topic has: rows, own and other masses, tail."""
+    words = kernel.words
+    return kernel.rows, own(B, words), rest(B, words), kernel.basis.tail
+
+
+def _disagreement(topics, row, lam, before, u, log_y):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
-    y_before, y = jnp.exp(log_y_before), jnp.exp(log_y)
+    y_before, y = jnp.exp(before[0]), jnp.exp(log_y)
 
     def topic(total, args):
-        lam, phi_before, phi = args
-        gap = jnp.abs(y_before / phi_before * phi - y)
+        *topic, lam, phi_before, u = args
+        scal = y_before / phi_before
+        gap = jnp.abs(scal * give(*topic, row, scal, u) - y)
         return total + lam * (jnp.ones(gap.shape[0], gap.dtype) @ gap), None
 
-    return jax.lax.scan(topic, jnp.zeros_like(lam[0]), (lam, phi_before, phi))[0]
+    every = (*topics, lam, before[1], u)
+    return jax.lax.scan(topic, jnp.zeros_like(lam[0]), every)[0]
 
 
 @jax.custom_vjp
 def _iterate(rows, own, rest, tail, row, lam, y, phi):
-    """One iteration of all documents: log_y [N, s] and phi [K, N, s].
+    """One iteration of all documents: log_y [N, s], phi [K, N, s], u [K, m, s].
 
-    From y [N, s] and phi [K, N, s], or [K, N, 1] if documents share it; no gradient
-    goes to row and tail.
+    From y [N, s] and phi [K, N, s], or [K, N, 1] if documents share it. No gradient
+    goes to row and tail, and none comes from u.
     """
-    return _by_topics(rows, own, rest, tail, row, lam, y, phi)[:2]
-
-
-def _by_topics(rows, own, rest, tail, row, lam, y, phi):
-    """log_y, phi, and the topics' own u, [K, m, s]."""
 
     def topic(log_y, args):
-        rows, own, rest, tail, lam, phi = args
-        new, u = send(rows, own, rest, row, tail, y / phi)
+        *topic, lam, phi = args
+        new, u = send(*topic, row, y / phi)
         return log_y + lam[None, :] * jnp.log(new), (new, u)
 
-    topics = (rows, own, rest, tail, lam, phi)
-    log_y, (new, u) = jax.lax.scan(topic, jnp.zeros_like(y), topics)
+    every = (rows, own, rest, tail, lam, phi)
+    log_y, (new, u) = jax.lax.scan(topic, jnp.zeros_like(y), every)
     return log_y, new, u
 
 
 def _iterate_fwd(*args):
     args = tuple(arg.value for arg in args)
-    log_y, new, u = _by_topics(*args)
-    return (log_y, new), (args, new, u)
+    out = _iterate(*args)
+    return out, (args, out[2])
 
 
 def _iterate_back(residuals, cotangents):
     """Its transpose, a topic at a time as well."""
-    (rows, own, rest, tail, row, lam, y, phi), new, u = residuals
-    of_log_y, of_new = cotangents
-    nobody = isinstance(of_new, SymbolicZero)
+    (rows, own, rest, tail, row, lam, y, phi), u = residuals
+    of_log_y, of_new, _ = cotangents
     if isinstance(of_log_y, SymbolicZero):
         of_log_y = jnp.zeros_like(y)
-
-    # Sums as products with ones: XLA adds numbers of a row one after the other.
+    of_new = () if isinstance(of_new, SymbolicZero) else (of_new,)
+    # Sums as products with ones: XLA adds the numbers of a row one after the other.
     of_docs, of_words = jnp.ones(y.shape[1], y.dtype), jnp.ones(y.shape[0], y.dtype)
 
     def topic(y_bar, args):
-        rows, own, rest, lam, phi, new, u, *of_new = args
-        scal = y / phi
-        q = own[:, None] / u
-        other = 1.0 / (scal + row[:, None])
+        rows, own, rest, tail, lam, phi, u, *of_new = args
+        away = 1.0 / phi
+        scal = y * away
+        new = give(rows, own, rest, tail, row, scal, u)
         lam_bar = of_words @ (jnp.log(new) * of_log_y)
-        new_bar = lam[None, :] * of_log_y / new
-        if of_new:
-            new_bar += of_new[0]
-        q_bar = rows @ new_bar
+        new_bar = sum(of_new, lam[None, :] * of_log_y / new)
+        by_rest = new_bar / (scal + row[:, None])
+        q, q_bar = own[:, None] / u, rows @ new_bar
         u_bar = -q_bar * q / u
-        by_other = new_bar * other
-        scal_bar = rows.T @ u_bar - by_other * rest[:, None] * other
+        rest_scal_bar = by_rest * rest[:, None] / (scal + row[:, None])
+        scal_bar = rows.T @ u_bar - rest_scal_bar
         rows_bar = q @ new_bar.T + u_bar @ scal.T
-        more = scal_bar / phi
-        phi_bar = -more * scal
+        scal_bar = scal_bar * away
+        phi_bar = -scal_bar * scal
         if phi.shape[1] == 1:
             phi_bar = (phi_bar @ of_docs)[:, None]
-        own_bar, rest_bar = (q_bar / u) @ of_docs, by_other @ of_docs
-        return y_bar + more, (rows_bar, own_bar, rest_bar, lam_bar, phi_bar)
+        bars = (rows_bar, (q_bar / u) @ of_docs, by_rest @ of_docs, lam_bar, phi_bar)
+        return y_bar + scal_bar, bars
 
-    args = (rows, own, rest, lam, phi, new, u) + (() if nobody else (of_new,))
-    y_bar, bars = jax.lax.scan(topic, jnp.zeros_like(y), args)
+    every = (rows, own, rest, tail, lam, phi, u, *of_new)
+    y_bar, bars = jax.lax.scan(topic, jnp.zeros_like(y), every)
     rows_bar, own_bar, rest_bar, lam_bar, phi_bar = bars
     return rows_bar, own_bar, rest_bar, None, None, lam_bar, y_bar, phi_bar
 
