@@ -1,4 +1,4 @@
-"""Which form the kernel has: dense, or a diagonal and low rank or neighbours."""
+"""Which form the kernel has: dense, or by topics, of low rank, or of neighbours."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -78,18 +78,20 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
+def choose(X: Any, hyper: Hyper, cfg: Config, log_B: Any = None) -> Choice:
     """Settles `Config.kernel` 'auto' by the number of words and measured errors.
 
     Args:
       X: embeddings that training starts from, [N, dim].
       hyper: traced numbers, known here.
       cfg: static choices; anything but 'auto' is left as it is.
+      log_B: topics, [K, N], like those that will be learned; without them, or where a
+        choice of cfg multiplies more than topics, the form `topics` is not tried.
 
     Returns:
-      A Choice: dense up to 1,000 words or where a choice of cfg needs it; else the
-      smallest rank whose products are within 15 %; else neighbours if they are nearer
-      than the largest rank.
+      A Choice: dense up to 1,000 words or where a choice of cfg needs it; else by
+      topics if products are within 15 %; else the smallest rank for which they are;
+      else neighbours if they are nearer than the largest rank.
     """
     N = np.shape(X)[0]
     if cfg.kernel != "auto":
@@ -98,8 +100,13 @@ def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
         return Choice(cfg, 0.0, f"dense: {N:,} words are few")
     if cfg.step not in ("explicit", "none") or cfg.closest != "weight":
         return Choice(cfg, 0.0, "dense: step or closest needs the whole matrix")
-    X = jax.numpy.asarray(X)
-    found = []
+    X, found = jnp.asarray(X), []
+    if log_B is not None and not cfg.debias and cfg.loss != "sinkhorn":
+        own = dataclasses.replace(cfg, kernel="topics")
+        k = jax.jit(lambda X, log_B: build(X, hyper, own, log_B))(X, jnp.asarray(log_B))
+        if bool(k.fits) and float(k.error) <= _TOLERANCE:
+            why = f"topics, {own.topic_words} words each"
+            return Choice(own, *_said(why, float(k.error)))
     for rank in _RANKS:
         low = dataclasses.replace(cfg, kernel="lowrank", rank=rank)
         k = jax.jit(lambda X, low=low: build(X, hyper, low))(X)
@@ -113,4 +120,8 @@ def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
         k = jax.jit(lambda X: build(X, hyper, near))(X)
         found.append((float(k.error), near, f"neighbours, {near.neighbours} a word"))
     error, cfg, why = min(found, key=lambda f: f[0])
-    return Choice(cfg, error, f"{why}: products within {error:.1%} at the start")
+    return Choice(cfg, *_said(why, error))
+
+
+def _said(why: str, error: float) -> tuple[float, str]:
+    return error, f"{why}: products within {error:.2%} at the start"

@@ -224,7 +224,9 @@ def improve(X: Array, ground: blocks.Ground, W: Array) -> Array:
     row, so that those far from all others count as well; then rows are balanced.
     """
     q = 1.0 / (row_sums(W) + _TINY)
-    found = blocks.products(X, ground, jnp.concatenate([q * W, jnp.ones_like(q)], axis=1))
+    found = blocks.products(
+        X, ground, jnp.concatenate([q * W, jnp.ones_like(q)], axis=1)
+    )
     target = found[:, :-1] + jnp.sum(W**2, axis=1, keepdims=True) * q * W
     ratio = target / (W @ (W.T @ (q * W)))
     W = jnp.maximum(W * (1.0 - _STRIDE + _STRIDE * ratio), _TINY)

@@ -12,6 +12,7 @@ This form multiplies no vector but that of a topic: it is for barycenters, see
 """
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -33,6 +34,7 @@ class Basis(NamedTuple):
     row: Array  # [N] sums of C without its diagonal
     tail: Array  # [K, N] what a topic's other words give to others, at scalings of 1
     error: Array  # [] of products, see `measure`
+    fits: Array  # [] bool: no entry of its words' rows is the least there is
     age: Array  # [] int32: kernels made before
 
 
@@ -70,8 +72,8 @@ class TopicKernel:
 
     @property
     def fits(self) -> Array:
-        """It holds everywhere."""
-        return jnp.ones((), bool)
+        """No entry is smaller than can be held, or was not when the basis was found."""
+        return self.basis.fits
 
 
 def build(
@@ -144,28 +146,27 @@ def find(
     others = topicwise.rest(jnp.exp(log_B), words[:, :number]) / (1.0 + row)[None, :]
     ones = jnp.ones((1, X.shape[0]), X.dtype)
     found = blocks.products(X, ground, jnp.concatenate([ones, others]).T).T
-    young = jnp.zeros((), jnp.int32)
-    basis = Basis(words, found[0], found[1:], jnp.zeros((), X.dtype), young)
-    return basis._replace(error=measure(X, ground, log_B, basis, number))
+    unknown = jnp.zeros((), X.dtype), jnp.ones((), bool)
+    basis = Basis(words, found[0], found[1:], *unknown, jnp.zeros((), jnp.int32))
+    kernel = TopicKernel(entries(words[:, :number], X, ground), basis)
+    fits = jnp.min(kernel.rows) > 1.01 * math.exp(-_MAX_EXPONENT)
+    return basis._replace(error=measure(kernel, X, ground, jnp.exp(log_B)), fits=fits)
 
 
-def measure(
-    X: Array, ground: blocks.Ground, log_B: Array, basis: Basis, number: int
-) -> Array:
+def measure(kernel: TopicKernel, X: Array, ground: blocks.Ground, B: Array) -> Array:
     """Relative L1 error of both products of the second iteration, added.
 
     For a document with all topics alike, at words spread evenly over the vocabulary:
     of b / u against the u that all of C gives, and of phi against C times this b / u.
     """
-    B, N = jnp.exp(log_B), X.shape[0]
-    kernel = TopicKernel(entries(basis.words[:, :number], X, ground), basis)
+    words, basis, N = kernel.words, kernel.basis, X.shape[0]
     phi = topicwise.first(kernel, B)[0][..., 0]
     scal = jnp.exp(jnp.mean(jnp.log(phi), axis=0, keepdims=True)) / phi
-    own, rest = topicwise.own(B, kernel.words), topicwise.rest(B, kernel.words)
+    own, rest = topicwise.own(B, words), topicwise.rest(B, words)
     send = lambda *topic: topicwise.send(*topic[:4], basis.row, topic[4])
     phi, u = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])
     topics = jnp.arange(B.shape[0])[:, None]
-    q = (rest / (scal + basis.row[None, :])).at[topics, kernel.words].set(own / u[..., 0])
+    q = (rest / (scal + basis.row[None, :])).at[topics, words].set(own / u[..., 0])
     few = jnp.arange(0, N, -(-N // _PROBES))
     C = blocks.off_diagonal(few, X[few], X, ground).T
     exact_q = B[:, few] / (scal[:, few] + scal @ C)

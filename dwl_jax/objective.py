@@ -12,9 +12,8 @@ from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
-# Masses of all topics of some documents, with a factored kernel. One topic at a time,
-# they need not all be near at once.
-_AT_ONCE = {"topics": 1 << 25, "lowrank": 1 << 22, "neighbours": 1 << 22}
+_AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
+_BY_TOPIC = 8  # times as many where topics take turns
 
 
 class Batch(NamedTuple):
@@ -77,8 +76,8 @@ def documents_at_once(cfg: Config, num_words: int) -> int:
     """How many documents of a batch go through Sinkhorn's loop together."""
     if cfg.kernel not in FACTORED:
         return cfg.batch_size
-    at_once = _AT_ONCE[cfg.kernel] // (cfg.num_topics * num_words)
-    return max(1, min(cfg.batch_size, at_once))
+    masses = _AT_ONCE * (_BY_TOPIC if cfg.kernel == "topics" else 1)
+    return max(1, min(cfg.batch_size, masses // (cfg.num_topics * num_words)))
 
 
 def topic_loss(

@@ -20,7 +20,9 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "topics", "lowrank", "neighbours"]
+KernelForm = Literal[
+    "auto", "plain", "scaled", "fast", "log", "topics", "lowrank", "neighbours"
+]
 FACTORED = ("topics", "lowrank", "neighbours")  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
@@ -80,7 +82,14 @@ class Config:
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
-        for name in (*sizes, "inner_steps", "topic_words", "rank", "hubs", "neighbours"):
+        for name in (
+            *sizes,
+            "inner_steps",
+            "topic_words",
+            "rank",
+            "hubs",
+            "neighbours",
+        ):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")

@@ -25,7 +25,7 @@ from dwl_jax import presets, stream, train, types
 from dwl_jax.greenkhorn import greenkhorn
 from experiments import cli
 
-_STEPS = 4  # one after the other: some renew a low-rank kernel, some do not
+_STEPS = 8  # one after the other: some look at the whole kernel, some do not
 FORMS = {"dense": "auto"} | {form: form for form in types.FACTORED}
 
 

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 import tqdm
 from absl import flags, logging
 
@@ -162,13 +163,23 @@ def streamed(cfg: types.Config, mesh) -> bool:
     return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
 
 
+def mean_documents(corpus: Corpus, number: int) -> np.ndarray:
+    """Logs of topics before anything is learned, means of every n-th document, [n, N]."""
+    M = corpus.num_docs
+    part = (np.ones(M), (np.arange(M) % number, np.arange(M)))
+    B = (sp.csr_array(part, shape=(number, M)) @ sp.csr_array(corpus.counts)).toarray()
+    B = B + 1e-6 * B.max()
+    return np.log(B / B.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
 def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
     """The recipe with a kernel that suits the vocabulary, which is logged."""
     X = vectors
     if X is None:
         size = (corpus.num_words, recipe.cfg.dim)
         X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
-    choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg)
+    log_B = mean_documents(corpus, recipe.cfg.num_topics)
+    choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg, log_B)
     logging.info("kernel: %s", choice.why)
     return recipe._replace(cfg=choice.cfg)
 
