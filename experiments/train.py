@@ -164,7 +164,7 @@ def streamed(cfg: types.Config, mesh) -> bool:
 
 
 def mean_documents(corpus: Corpus, number: int) -> np.ndarray:
-    """Logs of topics before anything is learned, means of every n-th document, [n, N]."""
+    """Logs of topics before any is learned: means of every n-th document, [n, N]."""
     M = corpus.num_docs
     part = (np.ones(M), (np.arange(M) % number, np.arange(M)))
     B = (sp.csr_array(part, shape=(number, M)) @ sp.csr_array(corpus.counts)).toarray()
