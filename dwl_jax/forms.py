@@ -52,11 +52,6 @@ def build(X: Array, hyper: Hyper, cfg: Config, log_B: Array | None = None, basis
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
-def words_of(k: Any) -> Array | None:
-    """The words that transports from each topic may start from, [K, n]; None: all."""
-    return k.basis.words if k.form == "topics" else None
-
-
 def first(X: Array, hyper: Hyper, cfg: Config, log_B: Array) -> Any:
     """What the first kernel of a run goes on from; None for a dense one."""
     if cfg.kernel not in FACTORED:

@@ -22,7 +22,7 @@ from dwl_jax import blocks, topicwise
 
 Array = jax.Array
 _RENEW = 8  # training steps between two looks at all of C
-_MORE = 4  # times as many words stand for a topic in transports
+_SAMPLE = 128  # words that stand for all others of a topic in transports
 _PROBES = 256  # words at which the error of products is measured
 _MAX_EXPONENT = 60.0  # costs of more epsilons count as this: no product is 0
 
@@ -30,7 +30,7 @@ _MAX_EXPONENT = 60.0  # costs of more epsilons count as this: no product is 0
 class Basis(NamedTuple):
     """What a kernel goes on from."""
 
-    words: Array  # [K, n] int32, each topic's, heaviest first: its own and some more
+    words: Array  # [K, m] int32, each topic's own
     row: Array  # [N] sums of C without its diagonal
     tail: Array  # [K, N] what a topic's other words give to others, at scalings of 1
     error: Array  # [] of products, see `measure`
@@ -58,7 +58,7 @@ class TopicKernel:
     @property
     def words(self) -> Array:
         """Each topic's own, [K, m]."""
-        return self.basis.words[:, : self.rows.shape[1]]
+        return self.basis.words
 
     @property
     def next_basis(self) -> Basis:
@@ -109,7 +109,7 @@ def build(
             lambda basis: basis,
             basis,
         )
-    return TopicKernel(entries(basis.words[:, :number], X, ground), basis)
+    return TopicKernel(entries(basis.words, X, ground), basis)
 
 
 def entries(words: Array, X: Array, ground: blocks.Ground) -> Array:
@@ -142,13 +142,13 @@ def find(
     Returns:
       The basis; its age is that of a first one.
     """
-    words = jax.lax.top_k(log_B, min(_MORE * number, X.shape[0]))[1].astype(jnp.int32)
-    others = topicwise.rest(jnp.exp(log_B), words[:, :number]) / (1.0 + row)[None, :]
+    words = jax.lax.top_k(log_B, min(number, X.shape[0]))[1].astype(jnp.int32)
+    others = topicwise.rest(jnp.exp(log_B), words) / (1.0 + row)[None, :]
     ones = jnp.ones((1, X.shape[0]), X.dtype)
     found = blocks.products(X, ground, jnp.concatenate([ones, others]).T).T
     unknown = jnp.zeros((), X.dtype), jnp.ones((), bool)
     basis = Basis(words, found[0], found[1:], *unknown, jnp.zeros((), jnp.int32))
-    kernel = TopicKernel(entries(words[:, :number], X, ground), basis)
+    kernel = TopicKernel(entries(words, X, ground), basis)
     fits = jnp.min(kernel.rows) > 1.01 * math.exp(-_MAX_EXPONENT)
     return basis._replace(error=measure(kernel, X, ground, jnp.exp(log_B)), fits=fits)
 
@@ -175,3 +175,21 @@ def measure(kernel: TopicKernel, X: Array, ground: blocks.Ground, B: Array) -> A
         jnp.sum(jnp.abs(near - exact)) * (N / few.size) / jnp.sum(of)
     )
     return missed(q[:, few], exact_q, q) + missed(phi[:, few, 0], exact_phi, phi)
+
+
+def stand_ins(basis: Basis, B: Array) -> tuple[Array, Array]:
+    """Few words for each topic, and what mass they have, for transports: [K, n] each.
+
+    Its own words, and a sample of all others, drawn anew in each step by their mass at
+    evenly spaced places, so that each stands for an equal part of it.
+    """
+    words, others = basis.words, topicwise.rest(B, basis.words)
+    K, N = B.shape
+    line = jnp.cumsum(others, axis=1)
+    key = jax.random.fold_in(jax.random.key(0), basis.age)
+    places = jnp.arange(_SAMPLE)[None, :] + jax.random.uniform(key, (K, _SAMPLE))
+    places = places.astype(B.dtype) / _SAMPLE * line[:, -1:]
+    drawn = jnp.minimum(jax.vmap(jnp.searchsorted)(line, places), N - 1)
+    mass = jnp.broadcast_to(line[:, -1:] / _SAMPLE, drawn.shape)
+    few = jnp.concatenate([words, drawn.astype(words.dtype)], axis=1)
+    return few, jnp.concatenate([topicwise.own(B, words), mass], axis=1)

@@ -109,8 +109,8 @@ def pull(
 
 
 def pull_of_few(
-    log_b: Array,
     few: Array,
+    b: Array,
     docs: Documents,
     X: Array,
     ground: blocks.Ground,
@@ -118,11 +118,11 @@ def pull_of_few(
     num_iters: int,
     weight: Array,
 ) -> Pull:
-    """`pull` where each topic is a few of its words, and all its mass is on these.
+    """`pull` where each topic is a few words, which have all its mass.
 
     Args:
-      log_b: log distribution of each document's closest topic, [s, N].
-      few: its words of largest mass, [s, n].
+      few: words of each document's closest topic, [s, n]; one may be there twice.
+      b: their masses, [s, n].
       docs: the documents, [s, S].
       X: embeddings, [N, dim].
       ground: the cost, from `blocks.ground`.
@@ -132,7 +132,6 @@ def pull_of_few(
     Returns:
       A Pull.
     """
-    b = jax.nn.softmax(jnp.take_along_axis(log_b, few, axis=1), axis=1)
     X_b, X_y = X[few], X[docs.words]
     D2 = jax.vmap(blocks.squared_distances)(X_y, X_b)
     T, mass = sinkhorn(b, docs, D2, ground, num_iters=num_iters)

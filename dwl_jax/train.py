@@ -12,6 +12,7 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
+    kernel_topics,
     lanes,
     mesh,
     simplex,
@@ -164,12 +165,12 @@ def step(
         how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
         if cfg.kernel in FACTORED:
             ground = forms.undistilled(X, hyper, cfg)
-            few = forms.words_of(k)
-            if few is None:
-                plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            if cfg.kernel == "topics":
+                few, b = kernel_topics.stand_ins(k.basis, jnp.exp(log_B))
+                topics = (few[nearest], b[nearest])
+                plans = supports.pull_of_few(*topics, batch.docs, X, ground, **how)
             else:
-                to = (log_B[nearest], few[nearest], batch.docs)
-                plans = supports.pull_of_few(*to, X, ground, **how)
+                plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
             move, L, energy = pulled_step, plans.LX, plans.energy
         else:
             plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)

@@ -167,10 +167,27 @@ class TopicKernelTest(parameterized.TestCase):
         self.assertEqual(bool(fits), epsilon == 0.05)
         np.testing.assert_array_equal(grads[1][:, :7], 0.0)
 
+    def test_stand_ins_have_the_mass_of_all_words_in_the_mean(self):
+        X, (log_B, _) = embeddings(), topics()
+        basis, B = jax.jit(build, static_argnums=2)(X, log_B, 5).basis, jnp.exp(log_B)
+
+        @jax.jit
+        @jax.vmap
+        def drawn(age):
+            words, mass = kernel_topics.stand_ins(basis._replace(age=age), B)
+            return jnp.zeros_like(B).at[jnp.arange(K)[:, None], words].add(mass)
+
+        found = drawn(jnp.arange(2_000))
+        np.testing.assert_allclose(found.sum(axis=2), 1.0, rtol=1e-9)
+        np.testing.assert_allclose(found.mean(axis=0), B, atol=2.5e-4)
+        own = jnp.take_along_axis(found[7], basis.words, axis=1)
+        np.testing.assert_allclose(own, jnp.sort(B)[:, :-6:-1], rtol=1e-9)
+
     def test_debiasing_is_refused(self):
         X, (log_B, lam) = embeddings(), topics()
         with self.assertRaisesRegex(ValueError, "debias"):
-            barycenter(log_B, lam, build(X, log_B, 3), num_iters=2, debias=True)
+            k = jax.jit(build, static_argnums=2)(X, log_B, 3)
+            barycenter(log_B, lam, k, num_iters=2, debias=True)
 
 
 if __name__ == "__main__":

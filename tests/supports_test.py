@@ -63,7 +63,12 @@ class SupportsTest(parameterized.TestCase):
         ground = blocks.ground(X, 1.0, 0.3, squared=True)
         how = {"num_iters": 5, "weight": jnp.asarray(rng.random(7))}
         want = supports.pull(jax.nn.log_softmax(without), docs, X, ground, **how)
-        got = supports.pull_of_few(log_b, few, docs, X, ground, **how)
+        b = jax.nn.softmax(jnp.take_along_axis(log_b, few, axis=1))
+        twice = lambda x, y: (
+            jnp.concatenate([x[:, :1], x], axis=1).at[:, :2].multiply(y)
+        )
+        few, b = twice(few, 1), twice(b, 0.5)  # the first in two halves
+        got = supports.pull_of_few(few, b, docs, X, ground, **how)
         jax.tree.map(
             lambda x, y: np.testing.assert_allclose(x, y, atol=1e-12), got, want
         )
