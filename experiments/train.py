@@ -14,7 +14,6 @@ from typing import Any, get_args
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 import tqdm
 from absl import flags, logging
 
@@ -27,6 +26,7 @@ from dwl_jax import (
     presets,
     runner,
     settings,
+    start,
     stream,
     types,
 )
@@ -163,13 +163,13 @@ def streamed(cfg: types.Config, mesh) -> bool:
     return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
 
 
-def mean_documents(corpus: Corpus, number: int) -> np.ndarray:
-    """Logs of topics before any is learned: means of every n-th document, [n, N]."""
-    M = corpus.num_docs
-    part = (np.ones(M), (np.arange(M) % number, np.arange(M)))
-    B = (sp.csr_array(part, shape=(number, M)) @ sp.csr_array(corpus.counts)).toarray()
-    B = B + 1e-6 * B.max()
-    return np.log(B / B.sum(axis=1, keepdims=True)).astype(np.float32)
+def first_topics(corpus: Corpus, cfg: types.Config) -> jax.Array:
+    """Logs of topics like those that training will start from, [K, N]."""
+    key, size = jax.random.key(_SEED.value), (cfg.num_topics, corpus.num_words)
+    if cfg.start == "normal":
+        return jax.nn.log_softmax(jax.random.normal(key, size))
+    docs, names = corpus.documents(np.float32), ("num_topics", "num_words")
+    return start.from_documents(key, docs, **dict(zip(names, size, strict=True)))[1]
 
 
 def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
@@ -178,7 +178,9 @@ def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
     if X is None:
         size = (corpus.num_words, recipe.cfg.dim)
         X = np.random.default_rng(_SEED.value).standard_normal(size, np.float32)
-    log_B = mean_documents(corpus, recipe.cfg.num_topics)
+    log_B = None
+    if recipe.cfg.kernel == "auto" and corpus.num_words > forms.DENSE_WORDS:
+        log_B = first_topics(corpus, recipe.cfg)
     choice = forms.choose(np.asarray(X, np.float32), recipe.hyper, recipe.cfg, log_B)
     logging.info("kernel: %s", choice.why)
     return recipe._replace(cfg=choice.cfg)
