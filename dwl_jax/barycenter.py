@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from dwl_jax import kernel as kernel_lib
-from dwl_jax import masses
+from dwl_jax import masses, topicwise
 
 Array = jax.Array
 Kernel = kernel_lib.Kernel
@@ -85,6 +85,13 @@ def barycenter(
                 f"log_scal must be {(*batch, rows, N)}, got {log_scal.shape}."
             )
         h = log_scal.reshape(-1, rows, N)
+    if kernel.form == "topics":
+        if debias:
+            raise ValueError("debias: kernel 'topics' multiplies nothing but topics.")
+        log_y, h, error = topicwise.barycenter(log_B, lam, kernel, h, num_iters)
+        return Barycenter(
+            log_y.reshape(*batch, N), h.reshape(*batch, K, N), error.reshape(batch)
+        )
     kernel = kernel_lib.admit(kernel, log_B, h)
     solve = functools.partial(_solve, log_B, lam, kernel)
     if memory == "recompute":

@@ -12,7 +12,7 @@ from dwl_jax.types import Config
 
 _GB = 1024.0**3
 _BASE = 0.6 * _GB  # of Python, jax and its compiler
-_STEPS = 4  # one after the other: some renew a low-rank kernel, some do not
+_STEPS = 8  # one after the other: some look at the whole kernel, some do not
 
 
 class Forecast(NamedTuple):

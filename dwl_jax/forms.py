@@ -1,12 +1,13 @@
-"""Which form the kernel has: dense, or a diagonal and low rank or neighbours."""
+"""Which form the kernel has: dense, or by topics, of low rank, or of neighbours."""
 
 import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from dwl_jax import blocks, kernel_lowrank, kernel_neighbours
+from dwl_jax import blocks, kernel_lowrank, kernel_neighbours, kernel_topics
 from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
@@ -29,22 +30,34 @@ def undistilled(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
     )
 
 
-def build(
-    X: Array, hyper: Hyper, cfg: Config, basis: Any = None, share: Array | None = None
-):
-    """The kernel of D^tau in the factored form that `cfg.kernel` names."""
+def build(X: Array, hyper: Hyper, cfg: Config, log_B: Array | None = None, basis=None):
+    """The kernel of D^tau in the factored form that `cfg.kernel` names.
+
+    Args:
+      X: embeddings, [N, dim].
+      hyper: traced numbers.
+      cfg: static choices.
+      log_B: topics, [K, N]: the kernel is nearest where they have their mass. The
+        form `topics` cannot do without.
+      basis: of a kernel near it, to go on from.
+    """
     ground = distilled(X, hyper, cfg)
+    if cfg.kernel == "topics":
+        number = cfg.topic_words
+        return kernel_topics.build(X, ground, log_B, number=number, basis=basis)
     if cfg.kernel == "lowrank":
+        share = None if log_B is None else jnp.mean(jnp.exp(log_B), axis=0)
         sizes = {"rank": cfg.rank, "hubs": cfg.hubs}
         return kernel_lowrank.build(X, ground, basis=basis, share=share, **sizes)
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
-def first(X: Array, hyper: Hyper, cfg: Config) -> Any:
+def first(X: Array, hyper: Hyper, cfg: Config, log_B: Array) -> Any:
     """What the first kernel of a run goes on from; None for a dense one."""
     if cfg.kernel not in FACTORED:
         return None
-    return jax.jit(lambda X, hyper: build(X, hyper, cfg).next_basis)(X, hyper)
+    make = lambda X, hyper, log_B: build(X, hyper, cfg, log_B).next_basis
+    return jax.jit(make)(X, hyper, log_B)
 
 
 def look_again(X: Array, hyper: Hyper, cfg: Config) -> Any:
@@ -60,18 +73,20 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
+def choose(X: Any, hyper: Hyper, cfg: Config, log_B: Any = None) -> Choice:
     """Settles `Config.kernel` 'auto' by the number of words and measured errors.
 
     Args:
       X: embeddings that training starts from, [N, dim].
       hyper: traced numbers, known here.
       cfg: static choices; anything but 'auto' is left as it is.
+      log_B: topics, [K, N], like those that will be learned; without them, or where a
+        choice of cfg multiplies more than topics, the form `topics` is not tried.
 
     Returns:
-      A Choice: dense up to 1,000 words or where a choice of cfg needs it; else the
-      smallest rank whose products are within 15 %; else neighbours if they are nearer
-      than the largest rank.
+      A Choice: dense up to 1,000 words or where a choice of cfg needs it; else by
+      topics if products are within 15 %; else the smallest rank for which they are;
+      else neighbours if they are nearer than the largest rank.
     """
     N = np.shape(X)[0]
     if cfg.kernel != "auto":
@@ -80,8 +95,13 @@ def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
         return Choice(cfg, 0.0, f"dense: {N:,} words are few")
     if cfg.step not in ("explicit", "none") or cfg.closest != "weight":
         return Choice(cfg, 0.0, "dense: step or closest needs the whole matrix")
-    X = jax.numpy.asarray(X)
-    found = []
+    X, found = jnp.asarray(X), []
+    if log_B is not None and not cfg.debias and cfg.loss != "sinkhorn":
+        own = dataclasses.replace(cfg, kernel="topics")
+        k = jax.jit(lambda X, log_B: build(X, hyper, own, log_B))(X, jnp.asarray(log_B))
+        if bool(k.fits) and float(k.error) <= _TOLERANCE:
+            why = f"topics, {own.topic_words} words each"
+            return Choice(own, *_said(why, float(k.error)))
     for rank in _RANKS:
         low = dataclasses.replace(cfg, kernel="lowrank", rank=rank)
         k = jax.jit(lambda X, low=low: build(X, hyper, low))(X)
@@ -95,4 +115,8 @@ def choose(X: Any, hyper: Hyper, cfg: Config) -> Choice:
         k = jax.jit(lambda X: build(X, hyper, near))(X)
         found.append((float(k.error), near, f"neighbours, {near.neighbours} a word"))
     error, cfg, why = min(found, key=lambda f: f[0])
-    return Choice(cfg, error, f"{why}: products within {error:.1%} at the start")
+    return Choice(cfg, *_said(why, error))
+
+
+def _said(why: str, error: float) -> tuple[float, str]:
+    return error, f"{why}: products within {error:.2%} at the start"

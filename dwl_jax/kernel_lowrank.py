@@ -211,7 +211,7 @@ def find(X: Array, ground: blocks.Ground, rank: int) -> Basis:
     N = X.shape[0]
     words = jax.random.permutation(jax.random.key(0), N)[: min(rank, N)]
     W = blocks.off_diagonal(words, X[words], X, ground).T + _TINY
-    W = balance(W, products(X, ground, jnp.ones((N, 1), X.dtype)))
+    W = balance(W, blocks.products(X, ground, jnp.ones((N, 1), X.dtype)))
     step = lambda W, _: (improve(X, ground, W), None)
     W = jax.lax.scan(step, W, length=_FIRST_STEPS)[0]
     return Basis(W, jnp.zeros((), jnp.int32))
@@ -224,7 +224,9 @@ def improve(X: Array, ground: blocks.Ground, W: Array) -> Array:
     row, so that those far from all others count as well; then rows are balanced.
     """
     q = 1.0 / (row_sums(W) + _TINY)
-    found = products(X, ground, jnp.concatenate([q * W, jnp.ones_like(q)], axis=1))
+    found = blocks.products(
+        X, ground, jnp.concatenate([q * W, jnp.ones_like(q)], axis=1)
+    )
     target = found[:, :-1] + jnp.sum(W**2, axis=1, keepdims=True) * q * W
     ratio = target / (W @ (W.T @ (q * W)))
     W = jnp.maximum(W * (1.0 - _STRIDE + _STRIDE * ratio), _TINY)
@@ -241,12 +243,6 @@ def balance(W: Array, sums: Array) -> Array:
 def row_sums(W: Array) -> Array:
     """Of W W' off its diagonal, [N, 1]."""
     return jnp.sum(W * (jnp.sum(W, axis=0, keepdims=True) - W), axis=1, keepdims=True)
-
-
-def products(X: Array, ground: blocks.Ground, W: Array) -> Array:
-    """(C - I) W, [N, r], by blocks of rows."""
-    some = lambda rows, X_rows: blocks.off_diagonal(rows, X_rows, X, ground) @ W
-    return blocks.map_rows(some, X)
 
 
 def _error(kernel: LowRankKernel, X: Array, ground: blocks.Ground) -> Array:

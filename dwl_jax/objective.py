@@ -13,6 +13,7 @@ from dwl_jax.types import FACTORED, Config, Hyper, optimizer
 
 Array = jax.Array
 _AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
+_BY_TOPIC = 8  # times as many where topics take turns
 
 
 class Batch(NamedTuple):
@@ -43,8 +44,7 @@ def distilled_kernel(
     on from the `basis` of a kernel near it, if there is one.
     """
     if cfg.kernel in FACTORED:
-        share = None if log_B is None else jnp.mean(jnp.exp(log_B), axis=0)
-        return forms.build(X, hyper, cfg, basis, share)
+        return forms.build(X, hyper, cfg, log_B, basis)
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
     return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
 
@@ -76,7 +76,8 @@ def documents_at_once(cfg: Config, num_words: int) -> int:
     """How many documents of a batch go through Sinkhorn's loop together."""
     if cfg.kernel not in FACTORED:
         return cfg.batch_size
-    return max(1, min(cfg.batch_size, _AT_ONCE // (cfg.num_topics * num_words)))
+    masses = _AT_ONCE * (_BY_TOPIC if cfg.kernel == "topics" else 1)
+    return max(1, min(cfg.batch_size, masses // (cfg.num_topics * num_words)))
 
 
 def topic_loss(

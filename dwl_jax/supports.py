@@ -42,10 +42,15 @@ def plans(
       Plans, [c, S, N], rows the document's words; and the masses of their rows, [c, S].
     """
     places = X[docs.words].reshape(-1, X.shape[1])
-    exponent = ground.exponent(blocks.squared_distances(places, X))
-    C = jnp.exp(-jnp.minimum(exponent, _MAX_EXPONENT))
-    C = C.reshape(*docs.words.shape, -1)
-    b = jnp.exp(log_b)
+    D2 = blocks.squared_distances(places, X).reshape(*docs.words.shape, -1)
+    return sinkhorn(jnp.exp(log_b), docs, D2, ground, num_iters=num_iters)
+
+
+def sinkhorn(
+    b: Array, docs: Documents, D2: Array, ground: blocks.Ground, *, num_iters: int
+) -> tuple[Array, Array]:
+    """`plans` between masses b [c, n] and documents that are D2 [c, S, n] apart."""
+    C = jnp.exp(-jnp.minimum(ground.exponent(D2), _MAX_EXPONENT))
     to_topic = lambda g: jnp.einsum("cj,cjn->cn", g, C)
     to_words = lambda f: jnp.einsum("cn,cjn->cj", f, C)
     body = lambda g, _: (docs.mass / to_words(b / to_topic(g)), None)
@@ -101,3 +106,39 @@ def pull(
     (SX, degree), error = jax.lax.scan(some, nothing, (rows, weight))
     LX = 0.5 * (degree[:, None] * X - SX)
     return Pull(LX, jnp.sum(X * LX), error.reshape(-1)[:s])
+
+
+def pull_of_few(
+    few: Array,
+    b: Array,
+    docs: Documents,
+    X: Array,
+    ground: blocks.Ground,
+    *,
+    num_iters: int,
+    weight: Array,
+) -> Pull:
+    """`pull` where each topic is a few words, which have all its mass.
+
+    Args:
+      few: words of each document's closest topic, [s, n]; one may be there twice.
+      b: their masses, [s, n].
+      docs: the documents, [s, S].
+      X: embeddings, [N, dim].
+      ground: the cost, from `blocks.ground`.
+      num_iters: Sinkhorn iterations; static.
+      weight: of each document in the sum, [s].
+
+    Returns:
+      A Pull.
+    """
+    X_b, X_y = X[few], X[docs.words]
+    D2 = jax.vmap(blocks.squared_distances)(X_y, X_b)
+    T, mass = sinkhorn(b, docs, D2, ground, num_iters=num_iters)
+    error = jnp.sum(jnp.abs(mass - docs.mass), axis=-1)
+    T, b, mass = (weight.reshape(-1, *[1] * (x.ndim - 1)) * x for x in (T, b, mass))
+    SX = jnp.zeros_like(X).at[few].add(jnp.einsum("sjn,sjd->snd", T, X_y))
+    SX = SX.at[docs.words].add(jnp.einsum("sjn,snd->sjd", T, X_b))
+    degree = jnp.zeros_like(X[:, 0]).at[few].add(b).at[docs.words].add(mass)
+    LX = 0.5 * (degree[:, None] * X - SX)
+    return Pull(LX, jnp.sum(X * LX), error)

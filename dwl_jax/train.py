@@ -12,6 +12,7 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
+    kernel_topics,
     lanes,
     mesh,
     simplex,
@@ -164,7 +165,12 @@ def step(
         how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
         if cfg.kernel in FACTORED:
             ground = forms.undistilled(X, hyper, cfg)
-            plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            if cfg.kernel == "topics":
+                few, b = kernel_topics.stand_ins(k.basis, jnp.exp(log_B))
+                topics = (few[nearest], b[nearest])
+                plans = supports.pull_of_few(*topics, batch.docs, X, ground, **how)
+            else:
+                plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
             move, L, energy = pulled_step, plans.LX, plans.energy
         else:
             plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)
@@ -333,7 +339,8 @@ def prepare(
     )
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
     X = cfg.embedding.apply(state.params.theta, state.features)
-    state = state._replace(basis=forms.first(X, hyper, cfg))
+    log_B = simplex.log_topics(state.params.R)
+    state = state._replace(basis=forms.first(X, hyper, cfg, log_B))
     return Task(key_run, state, docs, hyper, labels, num_labels)
 
 

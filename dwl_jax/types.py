@@ -20,8 +20,10 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "lowrank", "neighbours"]
-FACTORED = ("lowrank", "neighbours")  # forms without a matrix of N x N
+KernelForm = Literal[
+    "auto", "plain", "scaled", "fast", "log", "topics", "lowrank", "neighbours"
+]
+FACTORED = ("topics", "lowrank", "neighbours")  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
@@ -57,6 +59,7 @@ class Config:
     scale: Scale = "mean"
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"
+    topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
     rank: int = 32  # of the low-rank kernel
     hubs: int = 128  # words whose entries the low-rank kernel keeps
     neighbours: int = 32  # of each word, in the neighbour kernel
@@ -79,7 +82,14 @@ class Config:
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
-        for name in (*sizes, "inner_steps", "rank", "hubs", "neighbours"):
+        for name in (
+            *sizes,
+            "inner_steps",
+            "topic_words",
+            "rank",
+            "hubs",
+            "neighbours",
+        ):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")
@@ -117,6 +127,11 @@ class Config:
                     f"Config.closest 'distance' needs a dense kernel, not "
                     f"{self.kernel!r}."
                 )
+        if self.kernel == "topics" and (self.debias or self.loss == "sinkhorn"):
+            raise ValueError(
+                "Config.kernel 'topics' multiplies nothing but topics: debias and the "
+                "loss 'sinkhorn' need another."
+            )
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
         given = self.embedding.given

@@ -21,12 +21,12 @@ import numpy as np
 import scipy.sparse as sp
 from absl import flags
 
-from dwl_jax import presets, stream, train
+from dwl_jax import presets, stream, train, types
 from dwl_jax.greenkhorn import greenkhorn
 from experiments import cli
 
-_STEPS = 4  # one after the other: some renew a low-rank kernel, some do not
-FORMS = {"dense": "auto", "lowrank": "lowrank", "neighbours": "neighbours"}
+_STEPS = 8  # one after the other: some look at the whole kernel, some do not
+FORMS = {"dense": "auto"} | {form: form for form in types.FACTORED}
 
 
 def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
@@ -191,7 +191,7 @@ def main(argv):
                 )
         return
     changes = {name: FLAGS[name].value for name in
-               ("num_topics", "num_iters", "rank", "batch_size")
+               ("num_topics", "num_iters", "topic_words", "rank", "batch_size")
                if FLAGS[name].present}  # fmt: skip
     if FLAGS.documents:
         one, ten = documents(FLAGS.documents, changes)
@@ -224,7 +224,7 @@ def define_flags():
     flags.DEFINE_multi_enum("forms", ["lowrank"], list(FORMS), "Kernels, repeated.")
     flags.DEFINE_integer("repeats", 3, "Best of so many.", lower_bound=1)
     flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
-    for name in ("num_topics", "num_iters", "rank", "batch_size"):
+    for name in ("num_topics", "num_iters", "topic_words", "rank", "batch_size"):
         flags.DEFINE_integer(name, 0, f"Config.{name}; the recipe's if not given.")
     flags.DEFINE_string("out", None, "Folder for growth.json.")
     flags.DEFINE_bool("greenkhorn", False, "Time it against Sinkhorn instead.")

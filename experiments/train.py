@@ -26,6 +26,7 @@ from dwl_jax import (
     presets,
     runner,
     settings,
+    start,
     stream,
     types,
 )
@@ -162,11 +163,24 @@ def streamed(cfg: types.Config, mesh) -> bool:
     return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
 
 
+def first_topics(corpus: Corpus, cfg: types.Config) -> jax.Array:
+    """Logs of topics like those that training will start from, [K, N]."""
+    key, size = jax.random.key(_SEED.value), (cfg.num_topics, corpus.num_words)
+    if cfg.start == "normal":
+        return jax.nn.log_softmax(jax.random.normal(key, size))
+    docs, names = corpus.documents(np.float32), ("num_topics", "num_words")
+    return start.from_documents(key, docs, **dict(zip(names, size, strict=True)))[1]
+
+
 def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
     """The recipe with a kernel that suits the vocabulary, which is logged."""
     g, key = recipe.cfg.embedding, jax.random.key(_SEED.value)
-    theta = g.init(key, corpus.num_words, recipe.cfg.dim, vectors=vectors)
-    choice = forms.choose(g.apply(theta, None), recipe.hyper, recipe.cfg)
+    how = {"vectors": vectors, "dtype": np.float32}
+    X = g.apply(g.init(key, corpus.num_words, recipe.cfg.dim, **how), None)
+    log_B = None
+    if recipe.cfg.kernel == "auto" and corpus.num_words > forms.DENSE_WORDS:
+        log_B = first_topics(corpus, recipe.cfg)
+    choice = forms.choose(X, recipe.hyper, recipe.cfg, log_B)
     logging.info("kernel: %s", choice.why)
     return recipe._replace(cfg=choice.cfg)
 

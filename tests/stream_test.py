@@ -32,11 +32,11 @@ class StreamTest(parameterized.TestCase):
         some = rows.take(np.array([5, 0, 21]))
         np.testing.assert_array_equal(some.words, want.words[[5, 0, 21]])
 
-    @parameterized.parameters("fast", "lowrank", "neighbours")
+    @parameterized.parameters("fast", "topics", "lowrank", "neighbours")
     def test_two_epochs_are_those_of_the_device(self, kernel):
         Y, seen = counts(), []
         cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel=kernel,
-                     rank=5, hubs=3, neighbours=4)  # fmt: skip
+                     topic_words=3, rank=5, hubs=3, neighbours=4)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
         want, want_info = train.run_epochs(
             task.key, task.state, task.docs, task.hyper, cfg=cfg, num_epochs=2

@@ -52,6 +52,27 @@ class SupportsTest(parameterized.TestCase):
         np.testing.assert_allclose(got.energy, embedding.spread_energy(X, L))
         np.testing.assert_allclose(got.error, want.error, atol=1e-12)
 
+    @parameterized.parameters(N, 6)
+    def test_pull_of_few_words_is_that_of_topics_without_others(self, number):
+        rng = np.random.default_rng(1)
+        X, docs = jnp.asarray(rng.standard_normal((N, 5))), documents()
+        log_b = jax.nn.log_softmax(jnp.asarray(rng.standard_normal((7, N))))
+        few = jax.lax.top_k(log_b, number)[1]
+        without = jnp.full_like(log_b, -jnp.inf)
+        without = without.at[jnp.arange(7)[:, None], few].set(0.0) + log_b
+        ground = blocks.ground(X, 1.0, 0.3, squared=True)
+        how = {"num_iters": 5, "weight": jnp.asarray(rng.random(7))}
+        want = supports.pull(jax.nn.log_softmax(without), docs, X, ground, **how)
+        b = jax.nn.softmax(jnp.take_along_axis(log_b, few, axis=1))
+        twice = lambda x, y: (
+            jnp.concatenate([x[:, :1], x], axis=1).at[:, :2].multiply(y)
+        )
+        few, b = twice(few, 1), twice(b, 0.5)  # the first in two halves
+        got = supports.pull_of_few(few, b, docs, X, ground, **how)
+        jax.tree.map(
+            lambda x, y: np.testing.assert_allclose(x, y, atol=1e-12), got, want
+        )
+
     def test_documents_in_several_parts_are_as_at_once(self):
         rng = np.random.default_rng(2)
         X, docs = jnp.asarray(rng.standard_normal((N, 5))), documents()
@@ -85,7 +106,9 @@ class TrainTest(parameterized.TestCase):
         return train.model(state, cfg), info
 
     @parameterized.parameters(
-        {"kernel": "neighbours", "neighbours": N - 1}, {"kernel": "lowrank", "hubs": N}
+        {"kernel": "topics", "topic_words": N},
+        {"kernel": "neighbours", "neighbours": N - 1},
+        {"kernel": "lowrank", "hubs": N},
     )
     def test_all_entries_train_as_the_dense_kernel_does(self, **complete):
         want, want_info = self.fit(kernel="fast")
@@ -103,10 +126,24 @@ class TrainTest(parameterized.TestCase):
         cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
         self.assertGreater(cosine, 0.9)
 
-    def test_documents_in_parts_have_the_gradient_of_all_at_once(self):
-        few = {"kernel": "lowrank", "rank": 8, "hubs": 3}
+    def test_topics_of_few_words_learn_and_report_their_error(self):
+        want, want_info = self.fit(kernel="fast")
+        got, info = self.fit(kernel="topics", topic_words=6)
+        np.testing.assert_allclose(info.loss, want_info.loss, rtol=0.02)
+        self.assertTrue((info.kernel_error > 1e-4).all() and info.fast.all())
+        self.assertLess(info.kernel_error.max(), 0.5)
+        cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
+        self.assertGreater(cosine, 0.9)
+
+    @parameterized.parameters(
+        {"kernel": "topics", "topic_words": 6},
+        {"kernel": "lowrank", "rank": 8, "hubs": 3},
+    )
+    def test_documents_in_parts_have_the_gradient_of_all_at_once(self, **few):
         want, want_info = self.fit(**few)
+        self.addCleanup(setattr, objective, "_BY_TOPIC", objective._BY_TOPIC)
         at_once, objective._AT_ONCE = objective._AT_ONCE, 4 * 3 * N
+        objective._BY_TOPIC = 1
         try:
             got, info = self.fit(**few, transport_iters=11)
         finally:
@@ -119,6 +156,9 @@ class TrainTest(parameterized.TestCase):
         ({"kernel": "neighbours", "closest": "distance"}, "closest"),
         ({"rank": 0}, "rank"),
         ({"hubs": 0}, "hubs"),
+        ({"topic_words": 0}, "topic_words"),
+        ({"kernel": "topics", "debias": True}, "debias"),
+        ({"kernel": "topics", "loss": "sinkhorn"}, "sinkhorn"),
         ({"kernel": "sparse"}, "kernel"),
     )
     def test_choices_that_do_not_go_together_are_named(self, changes, name):
@@ -133,7 +173,15 @@ class TrainTest(parameterized.TestCase):
         smooth = forms.choose(X, self.hyper._replace(epsilon=0.5), self.cfg)
         self.assertEqual(smooth.cfg.kernel, "lowrank")
         self.assertLess(smooth.error, 0.15)
-        sharp = forms.choose(X, self.hyper._replace(epsilon=0.005), self.cfg)
+        log_B = jax.nn.log_softmax(3 * rng.standard_normal((3, 1_100)))
+        own = forms.choose(X, self.hyper._replace(epsilon=0.1), self.cfg, log_B)
+        self.assertEqual(own.cfg.kernel, "topics")
+        self.assertLess(own.error, 0.15)
+        self.assertIn("64 words", own.why)
+        debiased = dataclasses.replace(self.cfg, debias=True)
+        more = forms.choose(X, self.hyper._replace(epsilon=0.5), debiased, log_B)
+        self.assertEqual(more.cfg.kernel, "lowrank")
+        sharp = forms.choose(X, self.hyper._replace(epsilon=0.005), self.cfg, log_B)
         self.assertEqual(sharp.cfg.kernel, "neighbours")
         self.assertIn("neighbours", sharp.why)
 
