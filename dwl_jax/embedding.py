@@ -110,12 +110,18 @@ def beside(given: int, share: float) -> EmbeddingMap:
 
 def ground(X: Array, chosen: EmbeddingMap) -> Array:
     """Embeddings as the ground cost sees them: given coordinates count their share."""
-    return X if chosen.given is None else X.at[:, : chosen.given].multiply(chosen.share)
+    return X if chosen.given is None else X * _counts(X, chosen)
 
 
 def shown(X: Array, chosen: EmbeddingMap) -> Array:
     """Embeddings as they are used by others: the inverse of `ground`."""
-    return X if chosen.given is None else X.at[:, : chosen.given].divide(chosen.share)
+    return X if chosen.given is None else X / _counts(X, chosen)
+
+
+def _counts(X: Array, chosen: EmbeddingMap) -> np.ndarray:
+    """What each coordinate counts in the ground cost, [1, dim]."""
+    given = np.arange(X.shape[1]) < chosen.given
+    return np.where(given, chosen.share, 1.0).astype(X.dtype)[None, :]
 
 
 def laplacian(T: Array) -> Array:

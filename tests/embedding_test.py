@@ -262,6 +262,8 @@ def test_squared_distances_of_beside_are_the_sum_of_both_parts():
 def test_shown_undoes_ground(g):
     X = jnp.asarray(RNG.normal(size=(6, 5)))
     np.testing.assert_allclose(embedding.shown(embedding.ground(X, g), g), X)
+    stored = embedding.ground(np.asarray(X), g)  # as a saved model holds them
+    np.testing.assert_allclose(stored, embedding.ground(X, g), rtol=1e-15)
     moved = np.asarray(embedding.ground(X, g) / X)
     assert (moved[:, 2:] == 1.0).all()
     np.testing.assert_allclose(moved[:, :2], 1.0 if g.given is None else 0.25)
