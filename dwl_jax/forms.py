@@ -52,6 +52,23 @@ def build(X: Array, hyper: Hyper, cfg: Config, log_B: Array | None = None, basis
     return kernel_neighbours.build(X, ground, neighbours=cfg.neighbours, basis=basis)
 
 
+def sources(k: Any, B: Array, closest: Array) -> tuple[Array, Array | None]:
+    """What a batch's transports start from, for `supports.pull`.
+
+    Args:
+      k: a factored kernel.
+      B: topics, [K, N].
+      closest: the topic of each document, [s].
+
+    Returns:
+      Masses, [s, n], and the words they are of, [s, n], or None for all of them.
+    """
+    if k.form != "topics":
+        return B[closest], None
+    words, mass = kernel_topics.stand_ins(k.basis, B)
+    return mass[closest], words[closest]
+
+
 def first(X: Array, hyper: Hyper, cfg: Config, log_B: Array) -> Any:
     """What the first kernel of a run goes on from; None for a dense one."""
     if cfg.kernel not in FACTORED:

@@ -112,19 +112,49 @@ def build(
     return TopicKernel(entries(basis.words, X, ground), basis)
 
 
+@jax.custom_vjp
 def entries(words: Array, X: Array, ground: blocks.Ground) -> Array:
-    """Rows of C, diagonal included: words [K, m] -> [K, m, N].
+    """Rows of C, diagonal included: words [K, m] -> [K, m, N], a topic at a time.
 
-    A topic at a time, and the gradient goes through them again: this stays in caches.
+    Differentiable in X alone; its gradient keeps how fast each entry falls.
     """
+    return _entries(words, X, ground)[0]
+
+
+def _entries(words: Array, X: Array, ground: blocks.Ground) -> tuple[Array, Array]:
+    """Rows of C, and minus their derivatives by squared distances, [K, m, N] each."""
 
     def topic(words):
+        D2 = blocks.squared_distances(X[words], X)
+        exponent = ground.exponent(D2)
         own = words[:, None] == jnp.arange(X.shape[0])[None, :]
-        exponent = ground.exponent(blocks.squared_distances(X[words], X))
-        exponent = jnp.where(own, 0.0, jnp.minimum(exponent, _MAX_EXPONENT))
-        return jnp.exp(-exponent)
+        C = jnp.where(own, 1.0, jnp.exp(-jnp.minimum(exponent, _MAX_EXPONENT)))
+        moves = ~own & (exponent < _MAX_EXPONENT) & (D2 > 0.0)
+        fall = C * (ground.power * exponent) / jnp.where(moves, D2, 1.0)
+        return C, jnp.where(moves, fall, 0.0)
 
-    return jax.lax.map(jax.checkpoint(topic), words)
+    return jax.lax.map(topic, words)
+
+
+def _entries_fwd(words, X, ground):
+    C, fall = _entries(words, X, ground)
+    return C, (words, X, fall)
+
+
+def _entries_back(residuals, C_bar):
+    words, X, fall = residuals
+    ones, ones_own = jnp.ones(X.shape[0], X.dtype), jnp.ones(words.shape[1], X.dtype)
+
+    def topic(X_bar, args):
+        words, fall, C_bar = args
+        pull, X_own = 2.0 * fall * C_bar, X[words]  # pull on x is along x' - x
+        X_bar = X_bar + pull.T @ X_own - (ones_own @ pull)[:, None] * X
+        return X_bar.at[words].add(pull @ X - (pull @ ones)[:, None] * X_own), None
+
+    return None, jax.lax.scan(topic, jnp.zeros_like(X), (words, fall, C_bar))[0], None
+
+
+entries.defvjp(_entries_fwd, _entries_back)
 
 
 def find(
@@ -160,8 +190,8 @@ def measure(kernel: TopicKernel, X: Array, ground: blocks.Ground, B: Array) -> A
     of b / u against the u that all of C gives, and of phi against C times this b / u.
     """
     words, basis, N = kernel.words, kernel.basis, X.shape[0]
-    phi = topicwise.first(kernel, B)[0][..., 0]
-    scal = jnp.exp(jnp.mean(jnp.log(phi), axis=0, keepdims=True)) / phi
+    log_phi = topicwise.first(kernel, B)[..., 0]
+    scal = jnp.exp(jnp.mean(log_phi, axis=0, keepdims=True) - log_phi)
     own, rest = topicwise.own(B, words), topicwise.rest(B, words)
     send = lambda *topic: topicwise.send(*topic[:4], basis.row, topic[4])
     phi, u = jax.vmap(send)(kernel.rows, own, rest, basis.tail, scal[..., None])

@@ -8,9 +8,9 @@ and scal_k = y / phi_k, an iteration is
 
 and log y = sum_k lambda_k log phi_k: see `kernel_topics.py` for row and tail. From a
 cold start the scalings are 1 for all documents, and they share the first iteration.
-Of the last iteration nothing of size K N is kept for a document: to write phi down
-takes longer than to find it again. Everything is a number here, no log: C is at least
-exp(-60), so that no product is 0. Words come first, documents last.
+Products are plain numbers: C is at least exp(-60), so that none is 0. What is carried
+and kept for the gradient is log phi, found once: a logarithm takes longer than to read
+it again. Words come first, documents last.
 """
 
 from typing import Any
@@ -46,19 +46,14 @@ def send(rows: Array, own: Array, rest: Array, tail: Array, row: Array, scal: Ar
       scal: [N, s].
     """
     u = rows @ scal
-    return give(rows, own, rest, tail, row, scal, u), u
-
-
-def give(rows, own, rest, tail, row, scal, u):
-    """The second product alone, phi [N, s]."""
     phi = rows.T @ (own[:, None] / u) + rest[:, None] / (scal + row[:, None])
-    return jnp.maximum(phi + tail[:, None], _TINY)
+    return jnp.maximum(phi + tail[:, None], _TINY), u
 
 
-def first(kernel: Kernel, B: Array) -> tuple[Array, Array]:
-    """The first iteration, at scalings of 1, for all documents: phi [K, N, 1] and u."""
+def first(kernel: Kernel, B: Array) -> Array:
+    """The first iteration, at scalings of 1, for all documents: log phi [K, N, 1]."""
     ones = jnp.ones((B.shape[1], 1), B.dtype)
-    alone = lambda *topic: send(*topic, kernel.basis.row, ones)
+    alone = lambda *topic: jnp.log(send(*topic, kernel.basis.row, ones)[0])
     return jax.vmap(alone)(*_topics(kernel, B))
 
 
@@ -79,27 +74,26 @@ def barycenter(
     """
     B, lam, row = jnp.exp(log_B), lam.T, kernel.basis.row
     topics = _topics(kernel, B)
-    again = lambda log_y, phi: _iterate(*topics, row, lam, jnp.exp(log_y), phi)
+    again = lambda log_y, log_phi: _iterate(*topics, row, lam, log_y, log_phi)
     if log_scal is None:
-        before = jnp.zeros((B.shape[1], 1), B.dtype), jnp.ones((*B.shape, 1), B.dtype)
-        phi, u = first(kernel, B)
-        log_y = jnp.tensordot(jnp.log(phi[..., 0]), lam, axes=((0,), (0,)))
+        before = jnp.zeros((B.shape[1], 1), B.dtype), jnp.zeros((*B.shape, 1), B.dtype)
+        log_phi = first(kernel, B)
+        log_y = jnp.tensordot(log_phi[..., 0], lam, axes=((0,), (0,)))
         left = num_iters - 1
         if left > 1:  # from here on each document has a phi of its own
-            log_y, phi, _ = again(log_y, phi)
+            log_y, log_phi = again(log_y, log_phi)
             left -= 1
     else:
         log_y, left = jnp.zeros((B.shape[1], lam.shape[1]), B.dtype), num_iters
-        phi = jnp.exp(-log_scal.transpose(1, 2, 0))
+        log_phi = -log_scal.transpose(1, 2, 0)
     if left > 1:
-        more = lambda now, _: (again(*now)[:2], None)
-        log_y, phi = jax.lax.scan(more, (log_y, phi), length=left - 1)[0]
+        more = lambda now, _: (again(*now), None)
+        log_y, log_phi = jax.lax.scan(more, (log_y, log_phi), length=left - 1)[0]
     if left:
-        before = log_y, phi
-        log_y, phi, u = again(*before)
-    args = (topics, row, lam, before, u, log_y)
-    error = _disagreement(*jax.lax.stop_gradient(args))
-    return log_y.T, (log_y[None] - jnp.log(phi)).transpose(2, 0, 1), error
+        before = log_y, log_phi
+        log_y, log_phi = again(*before)
+    error = _disagreement(*jax.lax.stop_gradient((lam, *before, log_y, log_phi)))
+    return log_y.T, (log_y[None] - log_phi).transpose(2, 0, 1), error
 
 
 def _topics(kernel, B):
@@ -108,78 +102,79 @@ def _topics(kernel, B):
     return kernel.rows, own(B, words), rest(B, words), kernel.basis.tail
 
 
-def _disagreement(topics, row, lam, before, u, log_y):
+def _disagreement(lam, log_y_before, log_phi_before, log_y, log_phi):
     """L1 gap between y and the document side of each topic's plan, weighted by lam."""
-    y_before, y = jnp.exp(before[0]), jnp.exp(log_y)
+    y_before, y = jnp.exp(log_y_before), jnp.exp(log_y)
 
     def topic(total, args):
-        *topic, lam, phi_before, u = args
-        scal = y_before / phi_before
-        gap = jnp.abs(scal * give(*topic, row, scal, u) - y)
+        lam, log_phi_before, log_phi = args
+        gap = jnp.abs(y_before * jnp.exp(log_phi - log_phi_before) - y)
         return total + lam * (jnp.ones(gap.shape[0], gap.dtype) @ gap), None
 
-    every = (*topics, lam, before[1], u)
+    every = (lam, log_phi_before, log_phi)
     return jax.lax.scan(topic, jnp.zeros_like(lam[0]), every)[0]
 
 
 @jax.custom_vjp
-def _iterate(rows, own, rest, tail, row, lam, y, phi):
-    """One iteration of all documents: log_y [N, s], phi [K, N, s], u [K, m, s].
+def _iterate(rows, own, rest, tail, row, lam, log_y, log_phi):
+    """One iteration of all documents: log_y [N, s] and log_phi [K, N, s].
 
-    From y [N, s] and phi [K, N, s], or [K, N, 1] if documents share it. No gradient
-    goes to row and tail, and none comes from u.
+    From log_y [N, s] and log_phi [K, N, s], or [K, N, 1] if documents share it. No
+    gradient goes to row and tail.
     """
+    return _forward(rows, own, rest, tail, row, lam, log_y, log_phi)[0]
+
+
+def _forward(rows, own, rest, tail, row, lam, log_y, log_phi):
+    """`_iterate`, and what its transpose needs."""
+    y = jnp.exp(log_y)
 
     def topic(log_y, args):
-        *topic, lam, phi = args
-        new, u = send(*topic, row, y / phi)
-        return log_y + lam[None, :] * jnp.log(new), (new, u)
+        *topic, lam, log_phi = args
+        new, u = send(*topic, row, y * jnp.exp(-log_phi))
+        log_new = jnp.log(new)
+        return log_y + lam[None, :] * log_new, (log_new, u)
 
-    every = (rows, own, rest, tail, lam, phi)
-    log_y, (new, u) = jax.lax.scan(topic, jnp.zeros_like(y), every)
-    return log_y, new, u
-
-
-def _iterate_fwd(*args):
-    args = tuple(arg.value for arg in args)
-    out = _iterate(*args)
-    return out, (args, out[2])
+    every = (rows, own, rest, tail, lam, log_phi)
+    log_y, (log_new, u) = jax.lax.scan(topic, jnp.zeros_like(y), every)
+    return (log_y, log_new), (rows, own, rest, row, lam, y, log_phi, log_new, u)
 
 
-def _iterate_back(residuals, cotangents):
-    """Its transpose, a topic at a time as well."""
-    (rows, own, rest, tail, row, lam, y, phi), u = residuals
-    of_log_y, of_new, _ = cotangents
+def _backward(residuals, cotangents):
+    """The transpose of `_iterate`, a topic at a time as well."""
+    rows, own, rest, row, lam, y, log_phi, log_new, u = residuals
+    of_log_y, *of_log_new = cotangents
     if isinstance(of_log_y, SymbolicZero):
         of_log_y = jnp.zeros_like(y)
-    of_new = () if isinstance(of_new, SymbolicZero) else (of_new,)
+    if isinstance(of_log_new[0], SymbolicZero):  # nobody asked for the new phi
+        of_log_new = []
     # Sums as products with ones: XLA adds the numbers of a row one after the other.
     of_docs, of_words = jnp.ones(y.shape[1], y.dtype), jnp.ones(y.shape[0], y.dtype)
 
     def topic(y_bar, args):
-        rows, own, rest, tail, lam, phi, u, *of_new = args
-        away = 1.0 / phi
+        rows, own, rest, lam, log_phi, log_new, u, *of_log_new = args
+        away = jnp.exp(-log_phi)
         scal = y * away
-        new = give(rows, own, rest, tail, row, scal, u)
-        lam_bar = of_words @ (jnp.log(new) * of_log_y)
-        new_bar = sum(of_new, lam[None, :] * of_log_y / new)
-        by_rest = new_bar / (scal + row[:, None])
+        among = 1.0 / (scal + row[:, None])
+        new_bar = sum(of_log_new, lam[None, :] * of_log_y) * jnp.exp(-log_new)
+        lam_bar = of_words @ (log_new * of_log_y)
+        rest_bar = new_bar * among
         q, q_bar = own[:, None] / u, rows @ new_bar
         u_bar = -q_bar * q / u
-        rest_scal_bar = by_rest * rest[:, None] / (scal + row[:, None])
-        scal_bar = rows.T @ u_bar - rest_scal_bar
+        scal_bar = rows.T @ u_bar - rest[:, None] * rest_bar * among
         rows_bar = q @ new_bar.T + u_bar @ scal.T
-        scal_bar = scal_bar * away
-        phi_bar = -scal_bar * scal
-        if phi.shape[1] == 1:
-            phi_bar = (phi_bar @ of_docs)[:, None]
-        bars = (rows_bar, (q_bar / u) @ of_docs, by_rest @ of_docs, lam_bar, phi_bar)
-        return y_bar + scal_bar, bars
+        log_phi_bar = -scal_bar * scal
+        if log_phi.shape[1] == 1:
+            log_phi_bar = (log_phi_bar @ of_docs)[:, None]
+        bars = (rows_bar, (q_bar / u) @ of_docs, rest_bar @ of_docs, lam_bar)
+        return y_bar + scal_bar * away, (*bars, log_phi_bar)
 
-    every = (rows, own, rest, tail, lam, phi, u, *of_new)
+    every = (rows, own, rest, lam, log_phi, log_new, u, *of_log_new)
     y_bar, bars = jax.lax.scan(topic, jnp.zeros_like(y), every)
-    rows_bar, own_bar, rest_bar, lam_bar, phi_bar = bars
-    return rows_bar, own_bar, rest_bar, None, None, lam_bar, y_bar, phi_bar
+    rows_bar, own_bar, rest_bar, lam_bar, log_phi_bar = bars
+    return rows_bar, own_bar, rest_bar, None, None, lam_bar, y * y_bar, log_phi_bar
 
 
-_iterate.defvjp(_iterate_fwd, _iterate_back, symbolic_zeros=True)
+_iterate.defvjp(
+    lambda *args: _forward(*(arg.value for arg in args)), _backward, symbolic_zeros=True
+)

@@ -12,7 +12,6 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
-    kernel_topics,
     lanes,
     mesh,
     simplex,
@@ -164,13 +163,9 @@ def step(
         nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
         how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
         if cfg.kernel in FACTORED:
+            b, words = forms.sources(k, jnp.exp(log_B), nearest)
             ground = forms.undistilled(X, hyper, cfg)
-            if cfg.kernel == "topics":
-                few, b = kernel_topics.stand_ins(k.basis, jnp.exp(log_B))
-                topics = (few[nearest], b[nearest])
-                plans = supports.pull_of_few(*topics, batch.docs, X, ground, **how)
-            else:
-                plans = supports.pull(log_B[nearest], batch.docs, X, ground, **how)
+            plans = supports.pull(b, batch.docs, X, ground, words=words, **how)
             move, L, energy = pulled_step, plans.LX, plans.energy
         else:
             plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)

@@ -47,7 +47,7 @@ class SupportsTest(parameterized.TestCase):
         )
         L = embedding.laplacian(want.T)
         ground = blocks.ground(X, 1.0, epsilon, squared=True)
-        got = supports.pull(log_b, docs, X, ground, num_iters=5, weight=weight)
+        got = supports.pull(jnp.exp(log_b), docs, X, ground, num_iters=5, weight=weight)
         np.testing.assert_allclose(got.LX, L @ X, atol=1e-12)
         np.testing.assert_allclose(got.energy, embedding.spread_energy(X, L))
         np.testing.assert_allclose(got.error, want.error, atol=1e-12)
@@ -62,13 +62,13 @@ class SupportsTest(parameterized.TestCase):
         without = without.at[jnp.arange(7)[:, None], few].set(0.0) + log_b
         ground = blocks.ground(X, 1.0, 0.3, squared=True)
         how = {"num_iters": 5, "weight": jnp.asarray(rng.random(7))}
-        want = supports.pull(jax.nn.log_softmax(without), docs, X, ground, **how)
+        want = supports.pull(jax.nn.softmax(without), docs, X, ground, **how)
         b = jax.nn.softmax(jnp.take_along_axis(log_b, few, axis=1))
         twice = lambda x, y: (
             jnp.concatenate([x[:, :1], x], axis=1).at[:, :2].multiply(y)
         )
         few, b = twice(few, 1), twice(b, 0.5)  # the first in two halves
-        got = supports.pull_of_few(few, b, docs, X, ground, **how)
+        got = supports.pull(b, docs, X, ground, words=few, **how)
         jax.tree.map(
             lambda x, y: np.testing.assert_allclose(x, y, atol=1e-12), got, want
         )
@@ -79,7 +79,7 @@ class SupportsTest(parameterized.TestCase):
         log_b = jax.nn.log_softmax(jnp.asarray(rng.standard_normal((7, N))))
         ground = blocks.ground(X, 1.0, 0.5)
         run = lambda: supports.pull(
-            log_b, docs, X, ground, num_iters=3, weight=jnp.ones(7)
+            jnp.exp(log_b), docs, X, ground, num_iters=3, weight=jnp.ones(7)
         )
         want = run()
         at_once, supports._AT_ONCE = supports._AT_ONCE, 3 * 4 * N
