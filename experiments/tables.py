@@ -34,7 +34,9 @@ TABLES = {
         "topics/npmi": "NPMI",
         "topics/diversity": "diversity",
     },
+    "Wrong (%)": {"error": "error"},
 }
+LESS_IS_BETTER = ("error",)
 
 
 @dataclasses.dataclass
@@ -110,7 +112,8 @@ class Results:
         return "\n".join(out)
 
     def _best(self, cell, rows) -> float:
-        return max(self.interval(r, cell).mean for r in rows if cell in self.values[r])
+        means = [self.interval(r, cell).mean for r in rows if cell in self.values[r]]
+        return min(means) if cell in LESS_IS_BETTER else max(means)
 
     def _text(self, row, cell, best) -> str:
         if cell not in self.values[row]:

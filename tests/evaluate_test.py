@@ -212,6 +212,14 @@ class TablesTest(FolderTest):
         with open(f"{folder}/x.json", encoding="utf-8") as handle:
             self.assertEqual(json.load(handle)["values"]["b"]["type/1nn"], [70.0] * 2)
 
+    def test_of_errors_the_least_is_the_best(self):
+        results = tables.Results("title")
+        for wrong in (30.0, 32.0):
+            results.add({"a": {"error": wrong}, "b": {"error": 20.0}})
+        text = results.markdown()
+        self.assertIn("| b | **20.0** |", text)
+        self.assertIn("| a | 31.0 ±", text)
+
     def test_merge_pairs_only_the_same_number_of_splits(self):
         one, two, long = tables.Results("1"), tables.Results("2"), tables.Results("3")
         one.add({"a": {"type/1nn": 1.0}})
