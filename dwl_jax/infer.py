@@ -79,7 +79,9 @@ def infer(
     model = jax.tree.map(jnp.asarray, model)
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
-    return _infer(docs, model, hyper, observed, cfg=cfg, num_steps=num_steps)
+    X = embedding.ground(model.X, cfg.embedding)  # here: all maps share what compiles
+    static = {"cfg": cfg, "num_steps": num_steps}
+    return _infer(docs, model.log_B, X, hyper, observed, **static)
 
 
 def infer_rows(counts: Any, model: Model, hyper: Hyper, **choices) -> Inference:
@@ -109,13 +111,8 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     This is what to read when a topic is to be named. B itself is sharper: it is what
     becomes the topic's documents after the kernel's blur.
     """
-    return _alone(model.log_B, _kernel(model, hyper, cfg), cfg)
-
-
-def _kernel(model: Model, hyper: Hyper, cfg: Config) -> Kernel:
-    """The kernel that the model's topics were learned with."""
     X = embedding.ground(model.X, cfg.embedding)
-    return distilled_kernel(X, hyper, cfg, model.log_B)
+    return _alone(model.log_B, distilled_kernel(X, hyper, cfg, model.log_B), cfg)
 
 
 def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
@@ -131,14 +128,14 @@ def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
-def _infer(docs, model, hyper, observed, *, cfg, num_steps):
-    K, N = model.log_B.shape
-    k = _kernel(model, hyper, cfg)
+def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
+    K, N = log_B.shape
+    k = distilled_kernel(X, hyper, cfg, log_B)
     opt = optax.scale_by_adam()  # whatever trained the model
 
     def evaluate(A, y, num_iters, log_scal=None):
         bary = barycenter(
-            model.log_B,
+            log_B,
             simplex.weights(A),
             k,
             num_iters=num_iters,
@@ -183,7 +180,7 @@ def _infer(docs, model, hyper, observed, *, cfg, num_steps):
     def better(one, other):
         return pick(one[1] <= other[1], one, other)
 
-    vertices = _alone(model.log_B, k, cfg)
+    vertices = _alone(log_B, k, cfg)
     quick = (3 * num_steps) // 4
 
     def descend_means(A, y, rates):

@@ -149,7 +149,8 @@ def results(run: Run) -> tuple[tables.Results, tables.Results]:
         kind, _, place = name.partition("-")
         return run.corpus, kind, int(place), run.changes, run.steps
 
-    both = names["trial"] + names["split"]
+    # In turn: one process compiles what trials share, another what splits share.
+    both = sorted(names["trial"] + names["split"], key=lambda n: arguments(n)[2])
     found = spread(run, both, unit, arguments, "Tables 1 and 2: trials and splits")
     titles = {
         "trial": f"test part of split 0, {run.trials} random 80 % of its training part",
