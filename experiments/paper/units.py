@@ -140,18 +140,12 @@ def unit(corpus: data.Corpus, kind: str, number: int, changes: dict, steps: int)
 
 def results(run: Run) -> tuple[tables.Results, tables.Results]:
     """All rows over the trials and over the splits; computes what is missing."""
-    names = {
-        kind: [f"{kind}-{n:02d}" for n in range(number)]
-        for kind, number in (("trial", run.trials), ("split", run.splits))
-    }
-
-    def arguments(name):
-        kind, _, place = name.partition("-")
-        return run.corpus, kind, int(place), run.changes, run.steps
-
+    numbers = {"trial": run.trials, "split": run.splits}
+    units = {f"{k}-{n:02d}": (k, n) for k, m in numbers.items() for n in range(m)}
     # In turn: one process compiles what trials share, another what splits share.
-    both = sorted(names["trial"] + names["split"], key=lambda n: arguments(n)[2])
-    found = spread(run, both, unit, arguments, "Tables 1 and 2: trials and splits")
+    in_turn = sorted(units, key=lambda name: units[name][1])
+    arguments = lambda name: (run.corpus, *units[name], run.changes, run.steps)
+    found = spread(run, in_turn, unit, arguments, "Tables 1 and 2: trials and splits")
     titles = {
         "trial": f"test part of split 0, {run.trials} random 80 % of its training part",
         "split": f"test parts of {run.splits} random 50/25/25 splits",
@@ -159,7 +153,7 @@ def results(run: Run) -> tuple[tables.Results, tables.Results]:
     out = []
     for kind, title in titles.items():
         rows = tables.Results(f"{run.corpus.num_docs:,} admissions, {title}")
-        for name in names[kind]:
+        for name in (name for name in units if units[name][0] == kind):
             rows.add(found[name])
         rows.write(run.path("tables", ""), f"{kind}s")
         out.append(rows)
