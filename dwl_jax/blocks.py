@@ -13,7 +13,6 @@ from dwl_jax.cost import Scale
 
 Array = jax.Array
 _ROWS = 256  # of a block
-_PROBES, _PROBE_WORDS = 8, 16  # document-like vectors that errors are measured with
 _SAMPLE = 1024  # words by which a unit is measured that has no closed form
 
 
@@ -92,23 +91,3 @@ def products(X: Array, ground: Ground, v: Array) -> Array:
     """(C - I) v, [N, r], by blocks of rows."""
     some = lambda rows, X_rows: off_diagonal(rows, X_rows, X, ground) @ v
     return map_rows(some, X)
-
-
-def probes(num_words: int, dtype) -> tuple[Array, Array]:
-    """Documents of a few words, always the same: words [probes, n], y [N, probes]."""
-    number = min(_PROBE_WORDS, num_words)
-    draw = lambda key: jax.random.choice(key, num_words, (number,), replace=False)
-    words = jax.vmap(draw)(jax.random.split(jax.random.key(1), _PROBES))
-    y = jnp.zeros((num_words, _PROBES), dtype)
-    return words, y.at[words.T, jnp.arange(_PROBES)[None, :]].set(1.0 / number)
-
-
-def probe_error(near: Array, X: Array, ground: Ground) -> Array:
-    """Relative L1 error of C y, where y are the probes and near, [N, probes]."""
-    X = jax.lax.stop_gradient(X)
-    words, y = probes(X.shape[0], X.dtype)
-    few = words.ravel()
-    C = off_diagonal(few, X[few], X, ground)
-    exact = y + jnp.mean(C.reshape(*words.shape, -1), axis=1).T
-    gap = jnp.abs(jax.lax.stop_gradient(near) - exact)
-    return jnp.sum(gap) / jnp.sum(exact)

@@ -22,7 +22,7 @@ given as logs, or as they are in the `plain` form (see `masses.py`):
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -279,34 +279,8 @@ def products_back(
     return q_bar, kernel.pull(*u_args), C_bar
 
 
-class _Turned(NamedTuple):
-    """A kernel that knows the last axis alone, for masses [N, ...]."""
-
-    kernel: Any
-    form: str
-
-    def forward(self, v):
-        u, aux = self.kernel.forward(jnp.moveaxis(v, 0, -1))
-        return jnp.moveaxis(u, -1, 0), aux
-
-    def pull(self, *args):
-        return jnp.moveaxis(self.kernel.pull(*self._turn(args)), -1, 0)
-
-    def outer(self, *args):
-        return self.kernel.outer(*self._turn(args))
-
-    def nothing(self):
-        return self.kernel.nothing()
-
-    def _turn(self, args):
-        *masses, aux = args
-        return *(jnp.moveaxis(x, 0, -1) for x in masses), aux
-
-
 def words_first(kernel: Kernel) -> Kernel:
     """A settled kernel for masses [N, ...]: the long axes run in whole vectors."""
-    if not hasattr(kernel, "axis"):
-        return _Turned(kernel, kernel.form)
     return dataclasses.replace(kernel, axis=0)
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from dwl_jax import forms, train
+from dwl_jax import train
 from dwl_jax.documents import Documents, dense
 from dwl_jax.objective import Batch
 from dwl_jax.types import Config, Hyper, Info, State
@@ -79,11 +79,6 @@ def step(state, docs, mask, labels, hyper, *, cfg, num_words, num_labels):
     return train.step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
 
 
-@functools.partial(jax.jit, static_argnames=("cfg",))
-def _look_again(theta, features, hyper, *, cfg):
-    return forms.look_again(cfg.embedding.apply(theta, features), hyper, cfg)
-
-
 def epoch(
     key: Array,
     state: State,
@@ -116,9 +111,6 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = np.concatenate([np.asarray(order), np.full(number * s - M, M)])
     order = order.reshape(number, s)
-    if cfg.kernel == "neighbours":
-        basis = _look_again(state.params.theta, state.features, hyper, cfg=cfg)
-        state = state._replace(basis=basis)
     own = (state.params.A, state.opt_A)
     labels = None if labels is None else np.asarray(labels)
 

@@ -247,10 +247,6 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
 
-    if cfg.kernel == "neighbours":
-        X = cfg.embedding.apply(state.params.theta, state.features)
-        state = state._replace(basis=forms.look_again(X, hyper, cfg))
-
     def body(state, rows):
         docs_s, labels_s = take((docs, labels), rows)
         mask = (rows < M).astype(docs.mass.dtype)

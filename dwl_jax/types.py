@@ -20,10 +20,8 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "inner", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal[
-    "auto", "plain", "scaled", "fast", "log", "topics", "lowrank", "neighbours"
-]
-FACTORED = ("topics", "lowrank", "neighbours")  # forms without a matrix of N x N
+KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "topics"]
+FACTORED = ("topics",)  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
@@ -60,9 +58,6 @@ class Config:
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"
     topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
-    rank: int = 32  # of the low-rank kernel
-    hubs: int = 128  # words whose entries the low-rank kernel keeps
-    neighbours: int = 32  # of each word, in the neighbour kernel
     memory: Memory = "store"
     warm_start: bool = False  # keep each document's scalings from epoch to epoch
     debias: bool = False
@@ -86,9 +81,6 @@ class Config:
             *sizes,
             "inner_steps",
             "topic_words",
-            "rank",
-            "hubs",
-            "neighbours",
         ):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:

@@ -194,7 +194,7 @@ def main(argv):
                 )
         return
     changes = {name: FLAGS[name].value for name in
-               ("num_topics", "num_iters", "topic_words", "rank", "batch_size")
+               ("num_topics", "num_iters", "topic_words", "batch_size")
                if FLAGS[name].present}  # fmt: skip
     if FLAGS.documents:
         one, ten = documents(FLAGS.documents, changes)
@@ -227,7 +227,7 @@ def define_flags():
     flags.DEFINE_multi_enum("forms", ["topics"], list(FORMS), "Kernels, repeated.")
     flags.DEFINE_integer("repeats", 3, "Best of so many.", lower_bound=1)
     flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
-    for name in ("num_topics", "num_iters", "topic_words", "rank", "batch_size"):
+    for name in ("num_topics", "num_iters", "topic_words", "batch_size"):
         flags.DEFINE_integer(name, 0, f"Config.{name}; the recipe's if not given.")
     flags.DEFINE_string("out", None, "Folder for growth.json.")
     flags.DEFINE_bool("greenkhorn", False, "Time it against Sinkhorn instead.")

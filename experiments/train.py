@@ -66,7 +66,7 @@ _STREAM = flags.DEFINE_enum(
     "auto",
     ["auto", "yes", "no"],
     "Documents and their weights stay on the host, a batch at a time on the device. "
-    "auto: with a low-rank or neighbour kernel, on one device.",
+    "auto: with a kernel by topics, on one device.",
 )
 _FORECAST = flags.DEFINE_bool("forecast", True, "Say time and memory before the start.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on where the run in --out stopped.")

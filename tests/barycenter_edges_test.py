@@ -13,7 +13,7 @@ import reference
 from barycenter_test import gradients, scalings, solve
 
 import dwl_jax
-from dwl_jax import blocks, cost, kernel, kernel_lowrank, kernel_neighbours
+from dwl_jax import cost, kernel
 
 FORMS = ["scaled", "fast", "log"]
 
@@ -97,9 +97,6 @@ def kernels():
     D = cost.scale(cost.distance_matrix(X))
     for form in ("plain", "scaled", "fast", "log"):
         yield kernel.build(D, 0.2, form=form), "log_C"
-    ground = blocks.ground(X, 1.0, 0.2, squared=False, scale="mean")
-    yield kernel_lowrank.build(X, ground, rank=4, hubs=2), "entries"
-    yield kernel_neighbours.build(X, ground, neighbours=3), "log_near"
 
 
 @pytest.mark.parametrize(("num_iters", "debias"), [(1, False), (1, True), (3, True)])

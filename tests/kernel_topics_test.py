@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
-from kernel_factored_test import K, N, dense, embeddings, ground, topics
+from blocks_test import K, N, dense, embeddings, ground, topics
 
 from dwl_jax import kernel_topics
 from dwl_jax.barycenter import barycenter

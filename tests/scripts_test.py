@@ -59,12 +59,12 @@ def test_train_writes_what_it_says(run_dir):
 
 
 @pytest.mark.slow
-def test_train_from_the_host_with_a_kernel_of_low_rank(cache, tmp_path):
+def test_train_from_the_host_with_a_kernel_by_topics(cache, tmp_path):
     args = [a for a in SMALL if a.split("=")[0] not in ("--num_topics", "--kernel")]
-    args += ["--topics=2", "--kernel=lowrank", "--rank=9", "--hubs=7", "--epochs=2"]
+    args += ["--topics=2", "--kernel=topics", "--topic_words=9", "--epochs=2"]
     processes.run("train", *args, *CORPUS, f"--out={tmp_path}/r", cache=cache)
     saved = io.load_model(tmp_path / "r" / "model")
-    assert (saved.cfg.kernel, saved.cfg.rank, saved.cfg.hubs) == ("lowrank", 9, 7)
+    assert (saved.cfg.kernel, saved.cfg.topic_words) == ("topics", 9)
     assert saved.model.log_B.shape == (2, 81)
     rows = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
     error = [json.loads(row)["kernel_error"] for row in rows]
