@@ -52,8 +52,7 @@ def ground(
         apart = ~jnp.eye(few.shape[0], dtype=bool)
         D = squared_distances(few, few)
         D = jnp.where(apart, D if squared else jnp.sqrt(D), jnp.nan)
-        how = {"mean": jnp.nanmean, "median": jnp.nanmedian, "max": jnp.nanmax}
-        unit = how[scale](D)
+        unit = jnp.nanmean(D)
         unit = unit if squared else unit**2
     unit = jnp.where(unit > 0.0, unit, 1.0)
     return Ground(unit, tau * (1.0 if squared else 0.5), jnp.asarray(epsilon))

@@ -188,8 +188,8 @@ def finite(state: State, info: Info, hyper: Hyper, cfg: Config) -> None:
         f"{what} is not finite in epoch {epoch}, batch {batch} (both from 0); the "
         f"state before that step is kept. What usually helps: a larger Hyper.epsilon "
         f"(now {float(hyper.epsilon):g}), smaller rates, Config.kernel='log' (now "
-        f"{cfg.kernel!r}), 64 bit (now {state.params.R.dtype}), or Config.clip_norm "
-        f"(now {cfg.clip_norm}).",
+        f"{cfg.kernel!r}), 64 bit (now {state.params.R.dtype}), or an optimizer "
+        "that clips, as optax.chain(optax.clip_by_global_norm(1.0), ...).",
         state,
         info,
     )

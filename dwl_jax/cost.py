@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 Array = jax.Array
-Scale = Literal["mean", "median", "max", "none"]
+Scale = Literal["mean", "none"]
 
 # Up to this many differences x_n - x_n' are formed at once, above it a word at a time.
 # Never by the Gram matrix: in float32 it puts coinciding words 1e-3 apart.
@@ -38,13 +38,13 @@ def distance_matrix(X: Array, *, squared: bool = False) -> Array:
 
 
 def scale(D: Array, how: Scale = "mean") -> Array:
-    """Divides D by a statistic of its off-diagonal entries, so that epsilon has a unit.
+    """Divides D by the mean of its off-diagonal entries, so that epsilon has a unit.
 
-    No gradient flows through the statistic: stretching all embeddings does nothing.
+    No gradient flows through the mean: stretching all embeddings does nothing.
 
     Args:
       D: distances, [N, N].
-      how: `mean`, `median`, `max`, or `none` to leave D as it is.
+      how: `mean`, or `none` to leave D as it is.
 
     Returns:
       Scaled distances, [N, N]; D itself when all words coincide.
@@ -52,16 +52,9 @@ def scale(D: Array, how: Scale = "mean") -> Array:
     N = D.shape[0]
     if how == "none" or N == 1:
         return D
-    fixed = jax.lax.stop_gradient(D)
-    if how == "mean":
-        unit = jnp.sum(fixed) / (N * (N - 1))
-    elif how == "median":
-        above = fixed[jnp.triu_indices(N, 1)]
-        unit = jnp.median(above)
-    elif how == "max":
-        unit = jnp.max(fixed)
-    else:
-        raise ValueError(f"scale must be mean, median, max or none, got {how!r}.")
+    if how != "mean":
+        raise ValueError(f"scale must be mean or none, got {how!r}.")
+    unit = jnp.sum(jax.lax.stop_gradient(D)) / (N * (N - 1))
     return D / jnp.where(unit > 0.0, unit, 1.0)
 
 

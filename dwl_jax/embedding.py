@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ import optax
 
 Array = jax.Array
 Theta = Any
-Hold = Literal["none", "scale", "covariance"]
 
 
 class EmbeddingMap(NamedTuple):
@@ -164,59 +163,7 @@ def proximal_step(theta: Array, L: Array, beta, *, features: Array | None) -> Ar
     return jax.scipy.linalg.solve(G, beta * theta, assume_a="pos")
 
 
-def inner_steps(theta, L, beta, rate, optimizer, *, embed, num_steps) -> Theta:
-    """`num_steps` optax steps of a given rate on E from theta_c = theta."""
-
-    def body(carry, _):
-        current, opt_state = carry
-        grad = jax.grad(energy)(current, theta, L, beta, embed=embed)
-        delta, opt_state = optimizer.update(grad, opt_state, current)
-        return (descend(current, delta, rate), opt_state), None
-
-    start = (theta, optimizer.init(theta))
-    return jax.lax.scan(body, start, length=num_steps)[0][0]
-
-
 def descend(params, direction, rate):
     """Moves params by -rate * direction, over any tree."""
     scaled = jax.tree.map(lambda d: -rate * d, direction)
     return optax.apply_updates(params, scaled)
-
-
-def hold(X: Array, start: Array, how: Hold) -> Array:
-    """Undoes the collapse that Tr(X' L X) rewards, by a statistic of the start.
-
-    Args:
-      X: embeddings after a step, [N, dim].
-      start: embeddings whose statistic is held, [N, dim].
-      how: `scale` keeps the total variance, `covariance` the whole covariance of the
-        start (as far as X still has that rank); `none` gives X back.
-
-    Returns:
-      Embeddings, [N, dim], with the mean of X.
-    """
-    if how == "none":
-        return X
-    mean = jnp.mean(X, axis=0, keepdims=True)
-    Xc, Sc = X - mean, start - jnp.mean(start, axis=0, keepdims=True)
-    if how == "scale":
-        now = jnp.sum(Xc**2)
-        factor = jnp.sqrt(jnp.sum(Sc**2) / jnp.where(now > 0.0, now, 1.0))
-        return mean + jnp.where(now > 0.0, factor, 1.0) * Xc
-    if how == "covariance":
-        return mean + Xc @ _inverse_root(Xc) @ _root(Sc)
-    raise ValueError(f"hold must be none, scale or covariance, got {how!r}.")
-
-
-def _root(Xc: Array) -> Array:
-    """(X' X)^(1/2), [dim, dim]."""
-    value, vector = jnp.linalg.eigh(Xc.T @ Xc)
-    return (vector * jnp.sqrt(jnp.maximum(value, 0.0))[None, :]) @ vector.T
-
-
-def _inverse_root(Xc: Array) -> Array:
-    """Pseudo-inverse of (X' X)^(1/2): directions that are gone stay gone."""
-    value, vector = jnp.linalg.eigh(Xc.T @ Xc)
-    alive = value > jnp.finfo(value.dtype).eps * Xc.shape[0] * jnp.max(value)
-    inverse = jnp.where(alive, 1.0 / jnp.sqrt(jnp.where(alive, value, 1.0)), 0.0)
-    return (vector * inverse[None, :]) @ vector.T

@@ -9,7 +9,7 @@ from dwl_jax import cost as cost_lib
 from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
 from dwl_jax.barycenter import Barycenter, barycenter
 from dwl_jax.documents import Documents
-from dwl_jax.types import FACTORED, Config, Hyper, optimizer
+from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
 _AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
@@ -182,17 +182,7 @@ def embedding_step(
     elif cfg.step == "proximal":
         W = None if cfg.embedding is embedding.one_hot else features
         theta = embedding.proximal_step(theta, L, hyper.beta, features=W)
-    elif cfg.step == "inner":
-        theta = embedding.inner_steps(
-            theta,
-            L,
-            hyper.beta,
-            hyper.rate_theta,
-            optimizer(cfg.optimizer_theta, cfg.clip_norm),
-            embed=embed,
-            num_steps=cfg.inner_steps,
-        )
-    return protect(theta, theta_start, hyper, cfg)
+    return protect(theta, theta_start, hyper)
 
 
 def pulled_step(theta, theta_start, features, LX: Array, hyper: Hyper, cfg: Config):
@@ -200,12 +190,9 @@ def pulled_step(theta, theta_start, features, LX: Array, hyper: Hyper, cfg: Conf
     embed = lambda theta: cfg.embedding.apply(theta, features)
     grad = jax.vjp(embed, theta)[1](2.0 * LX)[0]
     theta = embedding.descend(theta, grad, hyper.rate_theta)
-    return protect(theta, theta_start, hyper, cfg)
+    return protect(theta, theta_start, hyper)
 
 
-def protect(theta, theta_start, hyper: Hyper, cfg: Config) -> Any:
-    """Anchor and hold, after a step."""
-    theta = jax.tree.map(lambda x, x0: x + hyper.anchor * (x0 - x), theta, theta_start)
-    if cfg.hold == "none":
-        return theta
-    return embedding.hold(theta, theta_start, cfg.hold)
+def protect(theta, theta_start, hyper: Hyper) -> Any:
+    """The anchor, after a step."""
+    return jax.tree.map(lambda x, x0: x + hyper.anchor * (x0 - x), theta, theta_start)

@@ -39,10 +39,7 @@ def config_from_json(values: Mapping[str, Any]) -> Config:
     if unknown:
         raise ValueError(f"config has fields this version does not know: {unknown}.")
     for name, value in values.items():
-        kinds = {type(defaults[name])}
-        if name == "clip_norm":
-            kinds = {type(None), float, int}
-        if type(value) not in kinds:
+        if type(value) is not type(defaults[name]):
             raise ValueError(f"config {name} must not be {value!r}.")
         if type(value) is int and value > _MAX_LOOP and name != "batch_size":
             raise ValueError(f"config {name} is {value}, above {_MAX_LOOP}.")

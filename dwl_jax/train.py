@@ -47,7 +47,7 @@ Array = jax.Array
 def optimizers(cfg: Config) -> tuple[optax.GradientTransformation, ...]:
     """Of A (for one row), R and theta."""
     choices = (cfg.optimizer_A, cfg.optimizer_R, cfg.optimizer_theta)
-    return tuple(optimizer(choice, cfg.clip_norm) for choice in choices)
+    return tuple(optimizer(choice) for choice in choices)
 
 
 def init(

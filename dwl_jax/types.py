@@ -5,7 +5,6 @@ traced: every number in it can be swept by `jax.vmap` with one compilation.
 """
 
 import dataclasses
-import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -14,11 +13,11 @@ import optax
 
 from dwl_jax.barycenter import Memory
 from dwl_jax.cost import Scale
-from dwl_jax.embedding import EmbeddingMap, Hold, one_hot
+from dwl_jax.embedding import EmbeddingMap, one_hot
 from dwl_jax.losses import Loss
 
 Array = jax.Array
-Step = Literal["explicit", "proximal", "inner", "none"]
+Step = Literal["explicit", "proximal", "none"]
 Closest = Literal["weight", "distance"]
 KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "topics"]
 FACTORED = ("topics",)  # forms without a matrix of N x N
@@ -37,8 +36,6 @@ LOSSES = ("kl", "squared", "sinkhorn")
 OPTIMIZERS = {
     "adam": optax.scale_by_adam,
     "sgd": optax.identity,
-    "rmsprop": optax.scale_by_rms,
-    "yogi": optax.scale_by_yogi,
 }
 
 
@@ -51,7 +48,6 @@ class Config:
     batch_size: int = 256
     num_iters: int = 10  # L of Algorithm 2
     transport_iters: int = 10  # Sinkhorn iterations of the plans T
-    inner_steps: int = 5  # optax steps on E(theta) when step is `inner`
 
     loss: str | Loss = "kl"
     scale: Scale = "mean"
@@ -67,19 +63,16 @@ class Config:
     step: Step = "explicit"
     joint: bool = True  # theta also follows the topic loss through D^tau
     closest: Closest = "weight"
-    hold: Hold = "none"
     reduction: Reduction = "mean"  # of a batch, for R, theta and T
 
     optimizer_A: Optimizer = "adam"
     optimizer_R: Optimizer = "adam"
     optimizer_theta: Optimizer = "adam"
-    clip_norm: float | None = None  # of the gradients of R, theta and each row of A
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
         for name in (
             *sizes,
-            "inner_steps",
             "topic_words",
         ):
             value = getattr(self, name)
@@ -91,7 +84,6 @@ class Config:
             "memory": get_args(Memory),
             "step": get_args(Step),
             "closest": get_args(Closest),
-            "hold": get_args(Hold),
             "reduction": get_args(Reduction),
             "start": get_args(Start),
         }
@@ -106,8 +98,6 @@ class Config:
                     f"Config.{name} must be one of {', '.join(allowed)}; "
                     f"got {getattr(self, name)!r}."
                 )
-        if self.clip_norm is not None and not 0.0 < self.clip_norm < math.inf:
-            raise ValueError(f"Config.clip_norm must be > 0, got {self.clip_norm!r}.")
         if self.kernel in FACTORED:
             if self.step not in ("explicit", "none"):
                 raise ValueError(
@@ -132,8 +122,6 @@ class Config:
                 f"Config.embedding has {given} given coordinates; Config.dim, which is "
                 f"{self.dim}, must leave room beside them."
             )
-        if self.hold != "none" and self.embedding is not one_hot:
-            raise ValueError(f"Config.hold {self.hold!r} needs the one-hot map.")
 
 
 class Hyper(NamedTuple):
@@ -169,7 +157,7 @@ class State(NamedTuple):
     opt_A: Any  # one optimiser state per document, leading axis M
     opt_R: Any
     opt_theta: Any
-    theta_start: Any  # what anchor and hold refer to
+    theta_start: Any  # what the anchor refers to
     log_scal: Array | None  # [M, K (+ 1), N] with warm_start
     features: Array | None  # [N, F] word features of the embedding map
     epoch: Array  # [] int32, epochs done
@@ -197,11 +185,6 @@ class Model(NamedTuple):
     X: Array  # [N, dim]
 
 
-def optimizer(
-    choice: Optimizer, clip_norm: float | None = None
-) -> optax.GradientTransformation:
+def optimizer(choice: Optimizer) -> optax.GradientTransformation:
     """An optax transformation that gives directions; `Hyper` has the rates."""
-    opt = OPTIMIZERS[choice]() if isinstance(choice, str) else choice
-    if clip_norm is None:
-        return opt
-    return optax.chain(optax.clip_by_global_norm(clip_norm), opt)
+    return OPTIMIZERS[choice]() if isinstance(choice, str) else choice

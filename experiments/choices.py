@@ -35,7 +35,6 @@ CHOICES = (
     "joint=False",
     "rate_joint=0.06",
     "step=none",
-    "step=inner rate_theta=0.03",
     "rate_theta=0.2",
     "rate_theta=0.7",
     "epsilon_transport=0.3",
@@ -44,7 +43,6 @@ CHOICES = (
     "num_iters=1",
     "num_iters=2",
     "num_iters=10",
-    "num_iters=1 warm_start=True",
     "num_epochs=40",
     "num_topics=16",
 )
@@ -52,8 +50,6 @@ OF_MODE = {
     "scratch": (
         "rate_joint=0.1",
         "step=proximal beta=0.5",
-        "hold=scale",
-        "hold=covariance",
     ),
     "finetune": (
         "rate_joint=0.1",

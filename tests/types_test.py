@@ -12,10 +12,10 @@ from dwl_jax import embedding
 from dwl_jax.types import Config, Hyper, optimizer
 
 SIZES = (
-    "num_topics", "dim", "batch_size", "num_iters", "transport_iters", "inner_steps",
+    "num_topics", "dim", "batch_size", "num_iters", "transport_iters",
 )  # fmt: skip
 CHOICES = (
-    "scale", "kernel", "memory", "step", "closest", "hold", "reduction", "loss",
+    "scale", "kernel", "memory", "step", "closest", "reduction", "loss",
     "optimizer_A", "optimizer_R", "optimizer_theta",
 )  # fmt: skip
 
@@ -36,17 +36,9 @@ def test_unknown_choices_are_named_with_what_is_allowed(name):
 def test_choices_that_do_not_go_together_are_named():
     with pytest.raises(ValueError, match="'proximal' needs a linear embedding map"):
         Config(step="proximal", embedding=embedding.mlp(4))
-    with pytest.raises(ValueError, match="hold 'scale' needs the one-hot map"):
-        Config(hold="scale", embedding=embedding.linear)
     assert Config(step="proximal", embedding=embedding.linear).step == "proximal"
     with pytest.raises(ValueError, match="5 given coordinates; Config.dim, which is 5"):
         Config(dim=5, embedding=embedding.beside(5, 1.0))
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
-def test_clip_norm_out_of_range_is_named(bad):
-    with pytest.raises(ValueError, match="Config.clip_norm must be > 0"):
-        Config(clip_norm=bad)
 
 
 def test_config_is_a_static_argument_and_equal_ones_share_a_compilation():
@@ -66,7 +58,7 @@ def test_config_is_a_static_argument_and_equal_ones_share_a_compilation():
 
 def test_callers_own_loss_and_optimizers_are_accepted():
     own = lambda y, log_y: jnp.sum(y * log_y, axis=-1)
-    cfg = Config(loss=own, optimizer_A=optax.sgd(0.1), optimizer_R="rmsprop")
+    cfg = Config(loss=own, optimizer_A=optax.sgd(0.1), optimizer_R="sgd")
     assert cfg.loss is own and hash(cfg) == hash(dataclasses.replace(cfg))
 
 
@@ -77,21 +69,8 @@ def test_hyper_is_a_tree_of_numbers_that_vmap_can_sweep():
     np.testing.assert_allclose(got, [0.125, 0.5])
 
 
-@pytest.mark.parametrize(
-    ("name", "want"),
-    [("sgd", 3.0), ("adam", 1.0), ("yogi", None), ("rmsprop", 1.0 / np.sqrt(0.1))],
-)
+@pytest.mark.parametrize(("name", "want"), [("sgd", 3.0), ("adam", 1.0)])
 def test_optimizers_give_directions_without_a_rate(name, want):
     opt = optimizer(name)
     delta, _ = opt.update(jnp.array(3.0), opt.init(jnp.array(0.0)))
-    if want is not None:
-        np.testing.assert_allclose(delta, want, rtol=1e-6)
-    assert delta > 0.0  # `descend` subtracts
-
-
-def test_clipping_bounds_the_gradient_not_the_direction():
-    opt = optimizer("sgd", 2.0)
-    delta, _ = opt.update(jnp.array([30.0, 40.0]), opt.init(jnp.zeros(2)))
-    np.testing.assert_allclose(delta, [1.2, 1.6], rtol=1e-12)
-    delta, _ = opt.update(jnp.array([0.3, 0.4]), opt.init(jnp.zeros(2)))
-    np.testing.assert_allclose(delta, [0.3, 0.4], rtol=1e-12)
+    np.testing.assert_allclose(delta, want, rtol=1e-6)  # `descend` subtracts
