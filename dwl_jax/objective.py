@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
 from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
-from dwl_jax.barycenter import Barycenter, barycenter
+from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper
 
@@ -85,14 +85,13 @@ def topic_loss(
     R: Array,
     theta: Any,
     batch: Batch,
-    log_scal: Array | None,
     features: Array | None,
     hyper: Hyper,
     basis: Any = None,
     *,
     cfg: Config,
     num_labels: int = 0,
-) -> tuple[Array, tuple[Array, Barycenter, kernel.Kernel]]:
+) -> tuple[Array, tuple[Array, Array, kernel.Kernel]]:
     """L_tau(A, R) of Eq. (11), summed over the batch.
 
     Args:
@@ -100,7 +99,6 @@ def topic_loss(
       R: logits of the topics, [K, N].
       theta: of the embeddings; a gradient through it makes the joint update.
       batch: the documents.
-      log_scal: scalings to start from, [s, K, N], or None.
       features: of the embedding map, [N, F], or None.
       hyper: traced numbers.
       basis: of a factored kernel, to go on from.
@@ -108,34 +106,31 @@ def topic_loss(
       num_labels: 0, or how many labels the documents may have.
 
     Returns:
-      The sum of losses, and (loss of each document [s], barycenters, kernel); their
-      scalings are None if none were given.
+      The sum of losses, and (loss of each document [s], disagreement of its plans [s],
+      kernel).
     """
     X = cfg.embedding.apply(theta, features)
     log_B = simplex.log_topics(R)
     k = distilled_kernel(X, hyper, cfg, log_B, basis)
 
     def some(shared, rows):
-        (log_B, k), (A_s, y, mask, log_scal) = shared, rows
+        (log_B, k), (A_s, y, mask) = shared, rows
         bary = barycenter(
             log_B,
             simplex.weights(A_s),
             k,
             num_iters=cfg.num_iters,
-            log_scal=log_scal,
             debias=cfg.debias,
             memory=cfg.memory,
         )
         loss = document_loss(y, bary.log_y, k, hyper, cfg)
         total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))
-        if log_scal is None:  # nobody asks for what they became
-            bary = bary._replace(log_scal=None)
-        return total, (loss, bary)
+        return total, (loss, bary.error)
 
     at_once = parts.size(A_s.shape[0], documents_at_once(cfg, R.shape[1]))
     shared = (log_B, k)
-    rows = (A_s, batch.y, batch.mask, log_scal)
-    total, (loss, bary) = parts.total(some, at_once, shared, rows)
+    rows = (A_s, batch.y, batch.mask)
+    total, (loss, error) = parts.total(some, at_once, shared, rows)
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)
@@ -143,7 +138,7 @@ def topic_loss(
         total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
         apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
         total += hyper.metric_weight * jnp.sum(batch.mask) * apart
-    return total, (loss, bary, k)
+    return total, (loss, error, k)
 
 
 def closest_topic(

@@ -166,12 +166,8 @@ def _fetch(x: Array) -> np.ndarray:
 
 def _map_state(by_row, shared, state: State) -> State:
     """Applies one function to what each document has, another to the rest."""
-    own = {"opt_A": state.opt_A, "log_scal": state.log_scal}
-    rest = {k: v for k, v in state._asdict().items() if k not in (*own, "params")}
     A, R, theta = state.params
     params = (by_row(A), *jax.tree.map(shared, (R, theta)))
-    return State(
-        params=type(state.params)(*params),
-        **jax.tree.map(by_row, own),
-        **jax.tree.map(shared, rest),
+    return jax.tree.map(shared, state._replace(params=None, opt_A=None))._replace(
+        params=type(state.params)(*params), opt_A=jax.tree.map(by_row, state.opt_A)
     )

@@ -63,8 +63,6 @@ def from_counts(counts: Any, dtype=np.float32) -> Rows:
 
 def to_host(state: State) -> State:
     """The State with all that each document has as writable numpy arrays."""
-    if state.log_scal is not None:
-        raise ValueError("Config.warm_start keeps scalings on the device: no stream.")
     host = lambda tree: jax.tree.map(np.array, tree)
     params = state.params._replace(A=host(state.params.A))
     return state._replace(params=params, opt_A=host(state.opt_A))

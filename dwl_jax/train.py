@@ -88,7 +88,6 @@ def init(
     theta = cfg.embedding.init(
         key_theta, num_words, cfg.dim, features, vectors, dtype=dtype
     )
-    rows = cfg.num_topics + cfg.debias
     opt_A, opt_R, opt_theta = optimizers(cfg)
     return State(
         params=Params(A, R, theta),
@@ -96,9 +95,6 @@ def init(
         opt_R=opt_R.init(R),
         opt_theta=opt_theta.init(theta),
         theta_start=theta,
-        log_scal=jnp.zeros((num_docs, rows, num_words), dtype)
-        if cfg.warm_start
-        else None,
         features=features,
         epoch=jnp.zeros((), jnp.int32),
         finite=jnp.ones((), bool),
@@ -124,15 +120,15 @@ def step(
     """
     params, features = state.params, state.features
     hyper = decayed(hyper, state.epoch)
-    rows_s = take((params.A, state.opt_A, state.log_scal), batch.rows)
-    A_s, opt_A_s, log_scal_s = rows_s
+    rows_s = take((params.A, state.opt_A), batch.rows)
+    A_s, opt_A_s = rows_s
     loss_fn = jax.value_and_grad(
         functools.partial(topic_loss, cfg=cfg, num_labels=num_labels),
         argnums=(0, 1, 2) if cfg.joint else (0, 1),
         has_aux=True,
     )
-    (total, (loss, bary, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
-        A_s, params.R, params.theta, batch, log_scal_s, features, hyper, state.basis
+    (total, (loss, error, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
+        A_s, params.R, params.theta, batch, features, hyper, state.basis
     )
     count = jnp.sum(batch.mask)
     share = 1.0 / count if cfg.reduction == "mean" else 1.0
@@ -174,16 +170,13 @@ def step(
         transport_error = jnp.sum(batch.mask * plans.error) / count
     theta = move(theta, state.theta_start, features, L, hyper, cfg)
 
-    new_scal_s = jax.lax.stop_gradient(bary.log_scal)
     fault = checks.faults(
         total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
     )
     finite = state.finite & (fault == 0)
     pick = lambda new, old: jnp.where(finite, new, old)
-    rows_s = jax.tree.map(pick, (A_s, opt_A_s, new_scal_s), rows_s)
-    A, opt_A, log_scal = put(
-        (params.A, state.opt_A, state.log_scal), batch.rows, rows_s
-    )
+    rows_s = jax.tree.map(pick, (A_s, opt_A_s), rows_s)
+    A, opt_A = put((params.A, state.opt_A), batch.rows, rows_s)
     basis = k.next_basis if cfg.kernel in FACTORED else state.basis
     R, opt_R, theta, opt_theta, basis = jax.tree.map(
         pick,
@@ -193,7 +186,7 @@ def step(
     info = Info(
         loss=jnp.sum(batch.mask * loss) / count,
         energy=energy,
-        error=jnp.sum(batch.mask * bary.error) / count,
+        error=jnp.sum(batch.mask * error) / count,
         transport_error=transport_error,
         fast=k.fits
         if cfg.kernel in ("auto", *FACTORED)
@@ -207,7 +200,6 @@ def step(
         opt_A=opt_A,
         opt_R=opt_R,
         opt_theta=opt_theta,
-        log_scal=log_scal,
         finite=finite,
         basis=basis,
     ), info

@@ -55,7 +55,6 @@ class Config:
     kernel: KernelForm = "auto"
     topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
     memory: Memory = "store"
-    warm_start: bool = False  # keep each document's scalings from epoch to epoch
     debias: bool = False
     start: Start = "normal"  # of A and R: draws, or clusters of documents
 
@@ -158,7 +157,6 @@ class State(NamedTuple):
     opt_R: Any
     opt_theta: Any
     theta_start: Any  # what the anchor refers to
-    log_scal: Array | None  # [M, K (+ 1), N] with warm_start
     features: Array | None  # [N, F] word features of the embedding map
     epoch: Array  # [] int32, epochs done
     finite: Array  # [] bool, False once a step was not: then nothing moves any more

@@ -22,8 +22,8 @@ from dwl_jax import (
 from dwl_jax.documents import Documents, dense
 from experiments.bench_timing import Size, best, compiled
 
-COLD_ITERS, WARM_ITERS = 50, 5  # of time to quality
-MORE_EPOCHS = 1.2  # of the run with few iterations, over those of the cold one
+MANY_ITERS, FEW_ITERS = 50, 5  # of time to quality
+MORE_EPOCHS = 1.2  # of the run with few iterations, over those of the other
 
 
 def corpus(size: Size):
@@ -96,7 +96,7 @@ def _parts(size: Size, preset, args, joint: bool) -> dict:
     def gradient(A, R, theta, y, hyper):
         batch = objective.Batch(jnp.arange(s), jnp.ones(s), y, None)
         fn = lambda A, R, theta: objective.topic_loss(
-            A, R, theta, batch, None, None, hyper, cfg=cfg
+            A, R, theta, batch, None, hyper, cfg=cfg
         )[0]
         places = (0, 1, 2) if joint else (0, 1)
         return jax.value_and_grad(fn, argnums=places)(A, R, theta)
@@ -131,16 +131,16 @@ def _parts(size: Size, preset, args, joint: bool) -> dict:
 
 
 def quality(size: Size, log, num_epochs: int = 10) -> dict:
-    """Seconds until the validation loss that a cold run of 50 iterations ends at.
+    """Seconds until the validation loss that a run of 50 iterations ends at.
 
-    Every run has its own number of epochs, fixed beforehand, and its rates fall to
-    0 over them: the cold one `num_epochs`, those of few iterations a fifth more.
+    Each run has its own number of epochs, fixed beforehand, and its rates fall to 0
+    over them: that of 50 iterations `num_epochs`, that of few a fifth more.
     """
     words = corpus(size)
     docs = words.documents()
     valid = rows(docs, size.num_docs, size.num_docs + size.batch_size)
     docs = rows(docs, 0, size.num_docs)
-    judge = recipe(size, num_iters=COLD_ITERS, num_epochs=num_epochs)
+    judge = recipe(size, num_iters=MANY_ITERS, num_epochs=num_epochs)
 
     def judged(state, cfg):
         out = infer(valid, model(state, cfg), judge.hyper, cfg=judge.cfg, num_steps=20)
@@ -148,11 +148,10 @@ def quality(size: Size, log, num_epochs: int = 10) -> dict:
 
     curves = {}
     more = round(MORE_EPOCHS * num_epochs)
-    kinds = {"cold": (COLD_ITERS, num_epochs, False), "warm": (WARM_ITERS, more, True)}
-    kinds["few, cold"] = (WARM_ITERS, more, False)
-    for name, (iters, epochs, warm) in kinds.items():
+    kinds = {"many": (MANY_ITERS, num_epochs), "few": (FEW_ITERS, more)}
+    for name, (iters, epochs) in kinds.items():
         log(f"time to quality: {name}, {iters} iterations, {epochs} epochs")
-        preset = recipe(size, num_iters=iters, num_epochs=epochs, warm_start=warm)
+        preset = recipe(size, num_iters=iters, num_epochs=epochs)
         key, state, *rest = task(size, preset, docs, words.num_words)
         fit = functools.partial(train.run_epochs, cfg=preset.cfg, num_epochs=1)
         ready = jax.jit(fit).lower(key, state, *rest).compile()
@@ -163,12 +162,12 @@ def quality(size: Size, log, num_epochs: int = 10) -> dict:
             spent += time.perf_counter() - start
             curve.append((spent, judged(state, preset.cfg)))
         curves[name] = curve
-    target = curves["cold"][-1][1]
+    many, target = curves["many"][-1]
     reached = lambda curve: next((t for t, v in curve if v <= target), None)
     out = {"validation loss": target, "curves": curves}
     out["seconds"] = {name: reached(curve) for name, curve in curves.items()}
-    warm, cold = out["seconds"]["warm"], curves["cold"][-1][0]
-    out["ratio"] = None if warm is None else warm / cold
+    few = out["seconds"]["few"]
+    out["ratio"] = None if few is None else few / many
     return out
 
 

@@ -136,11 +136,9 @@ def check_flags() -> None:
         raise ValueError(f"--vectors: --mode={_MODE.value} starts without vectors.")
     if _COARSE.value and (_MODE.value == "finetune" or _COORDINATOR.value):
         raise ValueError("--coarse: for one process, in a mode without vectors.")
-    if _STREAM.value == "yes":
-        if _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1:
-            raise ValueError("--stream=yes is for one device.")
-        if flags.FLAGS["warm_start"].value:
-            raise ValueError("--stream=yes: --warm_start keeps scalings on the device.")
+    several_devices = _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1
+    if _STREAM.value == "yes" and several_devices:
+        raise ValueError("--stream=yes is for one device.")
 
 
 def starting_vectors(corpus: Corpus, cfg: types.Config) -> np.ndarray | None:
@@ -160,7 +158,7 @@ def streamed(cfg: types.Config, mesh) -> bool:
     """Whether documents stay on the host."""
     if _STREAM.value != "auto":
         return _STREAM.value == "yes"
-    return cfg.kernel in types.FACTORED and mesh is None and not cfg.warm_start
+    return cfg.kernel in types.FACTORED and mesh is None
 
 
 def first_topics(corpus: Corpus, cfg: types.Config) -> jax.Array:

@@ -13,7 +13,7 @@ import pytest
 
 from dwl_jax import Config, checkpoint, embedding, init
 
-CFG = Config(num_topics=3, dim=4, warm_start=True)
+CFG = Config(num_topics=3, dim=4)
 
 
 def state(epoch, num_docs=10, cfg=CFG, **kwargs):
@@ -113,10 +113,11 @@ def test_what_a_killed_run_left_is_no_checkpoint(tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     checkpoint.save(tmp_path, state(1))
-    with pytest.raises(ValueError, match="log_scal"):
-        checkpoint.restore(tmp_path, state(0, cfg=Config(num_topics=3, dim=4)))
+    with pytest.raises(ValueError, match="opt_R"):
+        other = Config(num_topics=3, dim=4, optimizer_R="sgd")
+        checkpoint.restore(tmp_path, state(0, cfg=other))
     with pytest.raises(ValueError, match="theta"):
-        checkpoint.restore(tmp_path, state(0, cfg=CFG.__class__(3, 5, warm_start=True)))
+        checkpoint.restore(tmp_path, state(0, cfg=Config(num_topics=3, dim=5)))
     with pytest.raises(ValueError, match="float32"):
         checkpoint.restore(tmp_path, state(0, dtype=jnp.float64))
 

@@ -18,7 +18,6 @@ CFG = Config(
     batch_size=20,
     num_iters=4,
     transport_iters=4,
-    warm_start=True,
     kernel="fast",
 )
 HYPER = Hyper(label_weight=0.5)
@@ -46,7 +45,6 @@ def compare(docs, args):
         n: gap(getattr(one.params, n), getattr(many.params, n))
         for n in one.params._fields
     }
-    gaps |= {"log_scal": gap(one.log_scal, many.log_scal)}
     gaps |= {"loss": gap(info_1.loss, info_8.loss)}
     return {"gap": gaps, "shapes": all(a.shape == b.shape for a, b in leaves)}
 

@@ -52,10 +52,9 @@ def test_the_loop_is_run_epochs():
 
 @pytest.mark.parametrize("stop_at", [1, 2, 4])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, stop_at):
-    cfg = Config(**(CFG.__dict__ | {"warm_start": True}))
     labels = np.arange(21) % 2
-    task = prepare(Hyper(label_weight=1.0), cfg, labels=labels)
-    args = {"cfg": cfg, "num_epochs": 5}
+    task = prepare(Hyper(label_weight=1.0), CFG, labels=labels)
+    args = {"cfg": CFG, "num_epochs": 5}
     whole = runner.run(task, **args).state
     asked = iter(range(1, 10))
     stop = lambda: next(asked) == stop_at

@@ -135,7 +135,6 @@ WRONG = {
         (["--coordinator=localhost:1", "--out=OUT/new"], "--process_id are needed"),
         (["--mode=supervised", "--labels=x", "--out=OUT/new"], "no label 'x'"),
         (["--stream=yes", "--num_devices=2", "--out=OUT/new"], "--stream=yes is for"),
-        (["--stream=yes", "--warm_start", "--out=OUT/new"], "--stream=yes: --warm_st"),
         (["--topics=0", "--out=OUT/new"], "num_topics"),
         (["--num_topics=0", "--out=OUT/new"], "num_topics"),
         (["--tau=7", "--out=OUT/new"], "Hyper.tau"),
@@ -208,7 +207,7 @@ ENDS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_with_the_same_bits(cache, tmp_path):
     """SIGKILL and signals at random moments; the moments differ from run to run."""
-    args = (*SMALL, *CORPUS, *LONG, "--warm_start")
+    args = (*SMALL, *CORPUS, *LONG)
     processes.run("train", *args, f"--out={tmp_path}/whole", cache=cache)
     out, log = tmp_path / "parts", tmp_path / "parts" / "metrics.jsonl"
     moments, codes = random.SystemRandom(), []

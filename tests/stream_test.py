@@ -95,12 +95,6 @@ class StreamTest(parameterized.TestCase):
         self.assertIn("2 epochs of 3 batches", found.text(2))
         jax.tree.map(np.testing.assert_array_equal, task.state, before)
 
-    def test_warm_start_is_refused(self):
-        cfg = Config(num_topics=2, dim=3, warm_start=True)
-        task = train.prepare(jax.random.key(0), counts(), Hyper(), cfg=cfg)
-        with self.assertRaisesRegex(ValueError, "warm_start"):
-            stream.to_host(task.state)
-
     def test_a_document_without_words_is_named(self):
         Y = counts()
         Y[4] = 0

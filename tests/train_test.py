@@ -123,9 +123,7 @@ def test_a_step_is_its_parts_put_together():
     got, info = jax.jit(functools.partial(train.step, cfg=CFG))(state, batch, HYPER)
 
     A_s, R, X = state.params.A[rows], state.params.R, state.params.theta
-    fn = lambda A, R, X: objective.topic_loss(
-        A, R, X, batch, None, None, HYPER, cfg=CFG
-    )
+    fn = lambda A, R, X: objective.topic_loss(A, R, X, batch, None, HYPER, cfg=CFG)
     (total, _), grads = jax.jit(jax.value_and_grad(fn, (0, 1, 2), has_aux=True))(
         A_s, R, X
     )
@@ -188,16 +186,15 @@ def test_numbers_compile_once_and_a_vmapped_sweep_is_its_single_runs():
     assert np.abs(losses[0] - losses[1]).max() > 1e-4  # tau matters
 
 
-def test_warm_start_carries_each_documents_scalings_from_epoch_to_epoch():
+def test_info_tells_how_far_the_plans_disagree():
     still = HYPER._replace(rate_A=0.0, rate_R=0.0)
-    cfg = change(warm_start=True, num_iters=2, joint=False, step="none", debias=True)
-    state, info = fit(hyper=still, cfg=cfg, num_epochs=3)
+    cfg = change(joint=False, step="none")
+    state, info = fit(hyper=still, cfg=cfg, num_epochs=1)
     k = objective.distilled_kernel(state.params.theta, HYPER, cfg)
     want = barycenter(
         simplex.log_topics(state.params.R), simplex.weights(state.params.A), k,
-        num_iters=6, debias=True,
+        num_iters=cfg.num_iters,
     )  # fmt: skip
-    np.testing.assert_allclose(state.log_scal, want.log_scal, rtol=1e-9, atol=1e-12)
     sizes = np.array([5, 5, 3]) / M
     np.testing.assert_allclose(info.error[-1] @ sizes, want.error.mean(), rtol=1e-8)
 
@@ -212,7 +209,7 @@ def test_reduction_of_a_batch_is_for_what_documents_share(reduction):
     state, _ = starts(cfg)
     got, _ = fit(cfg=cfg, num_epochs=1, hyper=HYPER._replace(rate_theta=0.0))
     batch = objective.Batch(jnp.arange(M), jnp.ones(M), dense(DOCS, N), None)
-    fn = lambda *p: objective.topic_loss(*p, batch, None, None, HYPER, cfg=cfg)[0]
+    fn = lambda *p: objective.topic_loss(*p, batch, None, HYPER, cfg=cfg)[0]
     grads = jax.jit(jax.grad(fn, (0, 1, 2)))(*state.params)
     rates = (0.3, 0.3 * share, 0.03 * share)  # documents do not share a row of A
     want = [x - r * g for x, r, g in zip(state.params, rates, grads, strict=True)]
