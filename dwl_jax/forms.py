@@ -93,7 +93,7 @@ def choose(X: Any, hyper: Hyper, cfg: Config, log_B: Any = None) -> Choice:
         return Choice(cfg, 0.0, f"dense: {N:,} words are few")
     if cfg.step not in ("explicit", "none") or cfg.closest != "weight":
         return Choice(cfg, 0.0, "dense: step or closest needs the whole matrix")
-    if log_B is None or cfg.debias or cfg.loss == "sinkhorn":
+    if log_B is None or cfg.loss == "sinkhorn":
         return Choice(cfg, 0.0, "dense: more than topics is multiplied")
     own = dataclasses.replace(cfg, kernel="topics")
     make = jax.jit(lambda X, log_B: build(X, hyper, own, log_B))

@@ -49,8 +49,7 @@ def infer(
     Deterministic, and independent from document to document. There are two starts,
     uniform weights and the one topic that reconstructs a document best, because the
     loss has more than one minimum; the best of all steps is given back, not the last.
-    A training document gets its own loss back or a better one; with `cfg.debias` the
-    loss has more minima and a few documents may end in a worse one.
+    A training document gets its own loss back or a better one.
 
     With a factored kernel all steps are on geometric means of the topics' documents,
     which are barycenters at the first iteration and cost K N for a document instead of
@@ -122,7 +121,6 @@ def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
         jnp.eye(log_B.shape[0], dtype=log_B.dtype),
         k,
         num_iters=cfg.num_iters,
-        debias=cfg.debias,
     ).log_y
     return jax.nn.log_softmax(log_y, axis=-1)
 
@@ -140,7 +138,6 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
             k,
             num_iters=num_iters,
             log_scal=log_scal,
-            debias=cfg.debias,
         )
         return document_loss(y, judged(bary.log_y), k, hyper, cfg), bary
 
@@ -166,7 +163,7 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
             best = jnp.minimum(loss, best)
             return (A - rate * delta, opt_state, log_scal, best_A, best), None
 
-        log_scal = jnp.zeros((len(y), K + cfg.debias, N), y.dtype) if warm else None
+        log_scal = jnp.zeros((len(y), K, N), y.dtype) if warm else None
         worst = jnp.full((len(y),), jnp.inf, y.dtype)
         start = (A, opt_state, log_scal, A, worst)
         (A, opt_state, _, best_A, _), _ = jax.lax.scan(body, start, rates)

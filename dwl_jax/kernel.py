@@ -241,14 +241,12 @@ def admit(kernel: Kernel, log_B: Array, log_scal: Array | None) -> Kernel:
 def products(kernel: Kernel, B: Array, scal: Array) -> tuple[Array, Array, tuple]:
     """Both products of an iteration, phi = C (B / u) with u = C scal: phi, u, aux.
 
-    Masses [N, K, 1] and [N, K (+ rows that know no topic), s]; u is for
-    `products_back` alone.
+    Masses [N, K, 1] and [N, K, s]; u is for `products_back` alone.
     """
-    K = B.shape[1]
-    if kernel.form == "scaled" and scal.shape[1] == K:
+    if kernel.form == "scaled":
         return scaled.products(kernel, B, scal)
     u, aux_u = kernel.forward(scal)
-    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u[:, :K]))
+    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u))
     return phi, u, (aux_u, aux_phi)
 
 
@@ -256,7 +254,6 @@ def products_back(
     kernel: Kernel,
     B: Array,
     phi_bar: Array,
-    rest_bar: Array,
     phi: Array,
     u: Array,
     scal: Array,
@@ -264,17 +261,13 @@ def products_back(
     *,
     learn_cost: bool,
 ) -> tuple[Array, Array, Any]:
-    """Cotangents of log B for each column, log scal and log C: `products` transposed.
-
-    `rest_bar` is the cotangent of log u in the rows that know no topic.
-    """
-    K = B.shape[1]
-    if kernel.form == "scaled" and scal.shape[1] == K:
+    """`products` transposed: cotangents of log B for each column, log scal, log C."""
+    if kernel.form == "scaled":
         args = (kernel, B, phi_bar, phi, u, scal, aux)
         return scaled.products_back(*args, learn_cost=learn_cost)
-    phi_args = (phi_bar, phi, masses.ratio(kernel, B, u[:, :K]), aux[1])
+    phi_args = (phi_bar, phi, masses.ratio(kernel, B, u), aux[1])
     q_bar = kernel.pull(*phi_args)
-    u_args = (jnp.concatenate([-q_bar, rest_bar], axis=1), u, scal, aux[0])
+    u_args = (-q_bar, u, scal, aux[0])
     C_bar = kernel.outer(*phi_args) + kernel.outer(*u_args) if learn_cost else None
     return q_bar, kernel.pull(*u_args), C_bar
 

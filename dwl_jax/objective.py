@@ -120,8 +120,6 @@ def topic_loss(
             simplex.weights(A_s),
             k,
             num_iters=cfg.num_iters,
-            debias=cfg.debias,
-            memory=cfg.memory,
         )
         loss = document_loss(y, bary.log_y, k, hyper, cfg)
         total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))

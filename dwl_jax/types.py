@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import optax
 
-from dwl_jax.barycenter import Memory
 from dwl_jax.cost import Scale
 from dwl_jax.embedding import EmbeddingMap, one_hot
 from dwl_jax.losses import Loss
@@ -54,8 +53,6 @@ class Config:
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"
     topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
-    memory: Memory = "store"
-    debias: bool = False
     start: Start = "normal"  # of A and R: draws, or clusters of documents
 
     embedding: EmbeddingMap = one_hot
@@ -80,7 +77,6 @@ class Config:
         choices = {
             "scale": get_args(Scale),
             "kernel": get_args(KernelForm),
-            "memory": get_args(Memory),
             "step": get_args(Step),
             "closest": get_args(Closest),
             "reduction": get_args(Reduction),
@@ -108,10 +104,10 @@ class Config:
                     f"Config.closest 'distance' needs a dense kernel, not "
                     f"{self.kernel!r}."
                 )
-        if self.kernel == "topics" and (self.debias or self.loss == "sinkhorn"):
+        if self.kernel == "topics" and self.loss == "sinkhorn":
             raise ValueError(
-                "Config.kernel 'topics' multiplies nothing but topics: debias and the "
-                "loss 'sinkhorn' need another."
+                "Config.kernel 'topics' multiplies nothing but topics: the loss "
+                "'sinkhorn' needs another."
             )
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")

@@ -19,8 +19,7 @@ FORMS = ["scaled", "fast", "log"]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("debias", [False, True])
-def test_words_that_topics_lack_have_finite_values_and_zero_gradient(form, debias):
+def test_words_that_topics_lack_have_finite_values_and_zero_gradient(form):
     p = problems.problem()
     B = np.exp(p.log_B)
     B[0, 2] = B[1, 2] = B[1, 4] = B[2, :5] = 0.0
@@ -28,22 +27,17 @@ def test_words_that_topics_lack_have_finite_values_and_zero_gradient(form, debia
     absent = B == 0.0
     with np.errstate(divide="ignore"):
         log_B = jnp.log(B)
-    got = solve(log_B, p.lam, p.D, 0.1, num_iters=10, form=form, debias=debias)
-    if not debias:
-        for row, lam in zip(got.log_y, np.asarray(p.lam), strict=True):
-            want = reference.barycenter(B, lam, p.D, 0.1, 10)
-            np.testing.assert_allclose(np.exp(row), want, rtol=1e-10)
-    h = scalings(p, 3 + debias)
-    grads = gradients(
-        log_B, p.lam, p.D, 0.1, h, p.probe, num_iters=10, form=form, debias=debias
-    )
+    got = solve(log_B, p.lam, p.D, 0.1, num_iters=10, form=form)
+    for row, lam in zip(got.log_y, np.asarray(p.lam), strict=True):
+        want = reference.barycenter(B, lam, p.D, 0.1, 10)
+        np.testing.assert_allclose(np.exp(row), want, rtol=1e-10)
+    h = scalings(p)
+    grads = gradients(log_B, p.lam, p.D, 0.1, h, p.probe, num_iters=10, form=form)
     chex.assert_tree_all_finite(grads)
     np.testing.assert_array_equal(grads[0][absent], 0.0)
     # The limit of a vanishing mass, taken numerically.
     tiny = jnp.log(jnp.where(absent, 1e-30, B))
-    near = gradients(
-        tiny, p.lam, p.D, 0.1, h, p.probe, num_iters=10, form=form, debias=debias
-    )
+    near = gradients(tiny, p.lam, p.D, 0.1, h, p.probe, num_iters=10, form=form)
     for a, b in zip(grads, near, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-10)
 
@@ -76,16 +70,13 @@ def test_coinciding_words_share_and_have_finite_gradients(form):
 
 
 @pytest.mark.parametrize("form", [*FORMS, "auto"])
-@pytest.mark.parametrize("debias", [False, True])
-def test_one_word_is_always_itself(form, debias):
+def test_one_word_is_always_itself(form):
     log_B, lam = jnp.zeros((2, 1)), jnp.array([[0.4, 0.6]])
-    D, h = jnp.zeros((1, 1)), jnp.zeros((1, 2 + debias, 1))
-    out = solve(log_B, lam, D, 0.1, num_iters=3, form=form, debias=debias)
+    D, h = jnp.zeros((1, 1)), jnp.zeros((1, 2, 1))
+    out = solve(log_B, lam, D, 0.1, num_iters=3, form=form)
     np.testing.assert_array_equal(out.log_y, 0.0)
     np.testing.assert_array_equal(out.error, 0.0)
-    grads = gradients(
-        log_B, lam, D, 0.1, h, jnp.ones((1, 1)), num_iters=3, form=form, debias=debias
-    )
+    grads = gradients(log_B, lam, D, 0.1, h, jnp.ones((1, 1)), num_iters=3, form=form)
     chex.assert_tree_all_finite(grads)
     first = lambda log_B: solve(log_B, lam, D, 0.1, num_iters=1, form=form).log_y[0, 0]
     np.testing.assert_allclose(jax.grad(first)(log_B), lam.T, rtol=1e-13)
@@ -99,8 +90,8 @@ def kernels():
         yield kernel.build(D, 0.2, form=form), "log_C"
 
 
-@pytest.mark.parametrize(("num_iters", "debias"), [(1, False), (1, True), (3, True)])
-def test_a_first_iteration_that_documents_share_is_that_of_each(num_iters, debias):
+@pytest.mark.parametrize("num_iters", [1, 3])
+def test_a_first_iteration_that_documents_share_is_that_of_each(num_iters):
     p = problems.problem(num_docs=4)
 
     def outcomes(k, name):
@@ -110,13 +101,12 @@ def test_a_first_iteration_that_documents_share_is_that_of_each(num_iters, debia
                 lam,
                 dataclasses.replace(k, **{name: leaf}),
                 num_iters=num_iters,
-                debias=debias,
                 log_scal=start,
             )
             weighed = jnp.sum(p.probe * jnp.exp(out.log_y))
             return weighed + jnp.sum(jnp.sin(out.log_scal)), out
 
-        args, h = (p.log_B, p.lam, getattr(k, name)), jnp.zeros((4, 3 + debias, 7))
+        args, h = (p.log_B, p.lam, getattr(k, name)), jnp.zeros((4, 3, 7))
         grad = jax.grad(run, (0, 1, 2), has_aux=True)
         return grad(*args, None), grad(*args, h), run(*args, None)[1]
 
@@ -238,8 +228,6 @@ def test_bad_input_is_named():
         dwl_jax.barycenter(p.log_B[:, :6], p.lam, k, num_iters=1)
     with pytest.raises(ValueError, match="num_iters must be at least 1, got 0"):
         dwl_jax.barycenter(p.log_B, p.lam, k, num_iters=0)
-    with pytest.raises(ValueError, match="memory must be store or recompute, got 'x'"):
-        dwl_jax.barycenter(p.log_B, p.lam, k, num_iters=1, memory="x")
     with pytest.raises(ValueError, match="lam has"):
         dwl_jax.barycenter(p.log_B, p.lam[:, :2], k, num_iters=1)
     with pytest.raises(ValueError, match="log_scal must be"):

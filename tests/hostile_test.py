@@ -213,7 +213,6 @@ def test_documents_of_ten_thousand_different_words():
         step="none",
         joint=False,
         kernel="fast",
-        memory="recompute",
     )
     state, info = fit(jax.random.key(0), Y, cfg=cfg, num_epochs=1)
     assert np.isfinite(info.loss).all()

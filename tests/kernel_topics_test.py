@@ -183,12 +183,6 @@ class TopicKernelTest(parameterized.TestCase):
         own = jnp.take_along_axis(found[7], basis.words, axis=1)
         np.testing.assert_allclose(own, jnp.sort(B)[:, :-6:-1], rtol=1e-9)
 
-    def test_debiasing_is_refused(self):
-        X, (log_B, lam) = embeddings(), topics()
-        with self.assertRaisesRegex(ValueError, "debias"):
-            k = jax.jit(build, static_argnums=2)(X, log_B, 3)
-            barycenter(log_B, lam, k, num_iters=2, debias=True)
-
 
 if __name__ == "__main__":
     absltest.main()

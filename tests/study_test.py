@@ -7,8 +7,8 @@ from experiments import study, tables
 
 
 def test_changes_are_numbers_words_and_truths():
-    got = study.parse(["tau=1", "epsilon=0.3", "loss=squared", "debias=True"])
-    assert got == {"tau": 1, "epsilon": 0.3, "loss": "squared", "debias": True}
+    got = study.parse(["tau=1", "epsilon=0.3", "loss=squared", "joint=False"])
+    assert got == {"tau": 1, "epsilon": 0.3, "loss": "squared", "joint": False}
     with pytest.raises(ValueError, match="--change=tau: must be name=value"):
         study.parse(["tau"])
 

@@ -139,7 +139,6 @@ class TrainTest(parameterized.TestCase):
         ({"kernel": "topics", "step": "proximal"}, "step"),
         ({"kernel": "topics", "closest": "distance"}, "closest"),
         ({"topic_words": 0}, "topic_words"),
-        ({"kernel": "topics", "debias": True}, "debias"),
         ({"kernel": "topics", "loss": "sinkhorn"}, "sinkhorn"),
         ({"kernel": "sparse"}, "kernel"),
     )

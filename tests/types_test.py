@@ -15,7 +15,7 @@ SIZES = (
     "num_topics", "dim", "batch_size", "num_iters", "transport_iters",
 )  # fmt: skip
 CHOICES = (
-    "scale", "kernel", "memory", "step", "closest", "reduction", "loss",
+    "scale", "kernel", "step", "closest", "reduction", "loss",
     "optimizer_A", "optimizer_R", "optimizer_theta",
 )  # fmt: skip
 
