@@ -79,7 +79,6 @@ def barycenter(
     if kernel.form == "topics":
         log_y, h, error = topicwise.barycenter(log_B, lam, kernel, h, num_iters)
     else:
-        kernel = kernel_lib.admit(kernel, log_B, h)
         log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
     return Barycenter(
         log_y.reshape(*batch, N),
@@ -137,11 +136,6 @@ def _words_first(kernel, log_B, lam, log_scal):
     return kernel_lib.words_first(kernel), B, lam.T[None], scal
 
 
-def _settle(kernel, run):
-    """Runs the loop in the form that is exact."""
-    return kernel_lib.resolve(kernel, run, plain=True, scaled=True)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _solve(log_B, lam, kernel, log_scal, num_iters):
     """`num_iters` iterations from given scalings: log_y, new scalings, error."""
@@ -157,7 +151,7 @@ def _solve(log_B, lam, kernel, log_scal, num_iters):
         error = _disagreement(kernel, w, scal, new, trace.y)
         return log_y, masses.leave(kernel, new), error
 
-    log_y, h, error = _settle(kernel, run)
+    log_y, h, error = kernel_lib.resolve(kernel, run, log_B, log_scal)
     return log_y.T, h.transpose(2, 1, 0), error
 
 
@@ -233,7 +227,7 @@ def _solve_fwd(log_B, lam, kernel, log_scal, num_iters):
         error = _disagreement(kernel, w, last, scal, y)
         return log_y, masses.leave(kernel, scal), error, first, loop
 
-    log_y, h, error, *traces = _settle(kernel, run)
+    log_y, h, error, *traces = kernel_lib.resolve(kernel, run, log_B, log_scal)
     residuals = (log_B, lam, kernel, log_scal, traces, (jnp.zeros(()),) * learn_cost)
     return (log_y.T, h.transpose(2, 1, 0), error), residuals
 
@@ -305,7 +299,7 @@ def _solve_bwd(num_iters, residuals, cotangents):
             adjoint = back(adjoint, start, first)
         return adjoint if log_scal is not None else adjoint._replace(scal=None)
 
-    end = _settle(kernel, run)
+    end = kernel_lib.resolve(kernel, run, log_B, log_scal)
     scal_bar = None if log_scal is None else end.scal.T
     return end.log_B.T, end.lam.T, kernel.cotangent(end.kernel), scal_bar
 

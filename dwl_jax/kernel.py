@@ -1,22 +1,19 @@
 """The kernel C = exp(-D^tau / epsilon), and how a Sinkhorn loop applies it.
 
-Every form of the kernel answers three questions over any further axes. Masses v are
-given as logs, or as they are in the `plain` form (see `masses.py`):
+A kernel answers three questions over any further axes. Masses v are given as logs, or
+as they are in the `plain` form (see `masses.py`):
 
-* `forward(v)`: u = C v, and what the form wants to see again afterwards;
-* `pull(w, u, v, aux)`: w pulled back through log u, the cotangent of log v;
-* `outer(w, u, v, aux)`: sum over the further axes of w / u (outer) v, times C. This is
-  the cotangent of log C when w is the one of log u, and the aggregate transport plan
-  when w is the topic's mass.
+* `forward(v)`: u = C v;
+* `pull(w, u, v)`: w pulled back through log u, the cotangent of log v;
+* `outer(w, u, v)`: sum over the further axes of w / u (outer) v, times C. This is the
+  cotangent of log C when w is the one of log u, and the aggregate transport plan when w
+  is the topic's mass.
 
-`DenseKernel` is C as a matrix, in one of four forms.
+`DenseKernel` is C as a matrix, in one of three forms.
 
 * `plain`: scalings and one matrix product. Exact while D^tau / epsilon is small.
 * `scaled`: the barycenter's two products by numbers beside a log for each column, see
-  `scaled.py`; all else as `fast`. Exact while D^tau / epsilon fits the float twice.
-* `fast`: C has a unit diagonal, which is handled in logs and never rounds, and the
-  off-diagonal part is shifted by its smallest exponent before one matrix product. That
-  holds while the spread of the off-diagonal D^tau / epsilon fits the float's exponent.
+  `scaled.py`; all else as `log`. Exact while D^tau / epsilon fits the float twice.
 * `log`: holds always and costs an exponential per entry of C.
 """
 
@@ -31,7 +28,7 @@ import numpy as np
 from dwl_jax import logdomain, masses, scaled
 
 Array = jax.Array
-Form = Literal["auto", "plain", "scaled", "fast", "log"]
+Form = Literal["auto", "plain", "scaled", "log"]
 
 # exp underflows below -87.3 (float32) and -708.4 (float64). What remains above the
 # spread is the relative error that a lost term may have: e^-23 and e^-36.
@@ -53,9 +50,6 @@ class DenseKernel:
     matrix: Array  # [N, N] exp(log_C + shift), zero diagonal; C itself when plain
     shift: Array  # [] smallest off-diagonal cost / epsilon
     reach: Array  # [] largest cost / epsilon
-    small: Array  # [] bool: the plain form is exact
-    near: Array  # [] bool: the scaled form is exact
-    fits: Array  # [] bool: the fast form is exact
     form: Form = dataclasses.field(metadata={"static": True}, default="auto")
     axis: Literal[0, -1] = dataclasses.field(metadata={"static": True}, default=-1)
 
@@ -64,56 +58,29 @@ class DenseKernel:
         """N."""
         return self.log_C.shape[-1]
 
-    @property
-    def spread(self) -> Array:
-        """Spread of the off-diagonal cost / epsilon: what the fast form must hold."""
-        return self.reach - self.shift
-
     def settle(self, form: Form) -> "DenseKernel":
         """This kernel in a given form."""
         matrix = jnp.exp(self.log_C) if form == "plain" else self.matrix
         return dataclasses.replace(self, form=form, matrix=matrix)
 
-    def forward(self, v: Array) -> tuple[Array, Array]:
-        """C v over the axis of the words, and the largest log of v."""
-        top = jnp.max(v, axis=self.axis, keepdims=True)
+    def forward(self, v: Array) -> Array:
+        """C v over the axis of the words."""
         if self.form == "plain":
-            return self.product(v), jnp.zeros_like(top)
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        if self.form == "log":
-            return self._in_rows(logdomain.logsumexp, v), top
-        base = top - self.shift
-        gap = v - base
-        shifted, small = self._exp(v - top, -jnp.abs(gap))
-        off = self.product(shifted)
-        total = jnp.where(gap > 0.0, 1.0 + off * small, small + off)
-        return jnp.maximum(v, base) + jnp.log(total), top
+            return self.product(v)
+        return self._in_rows(logdomain.logsumexp, v)
 
-    def pull(self, w: Array, u: Array, v: Array, top: Array) -> Array:
+    def pull(self, w: Array, u: Array, v: Array) -> Array:
         """The product v * C (w / u): no term of it exceeds its w."""
         if self.form == "plain":
             return v * self.product(w / u)
-        if self.form == "log":
-            return self._in_rows(logdomain.pull, w, u, v)
-        # log u >= top - reach, so that no exponent here is positive ...
-        lift = self.reach - top
-        off = self.product(w * jnp.exp(-lift - u))
-        # ... nor larger than reach - shift, the spread, here.
-        return w * jnp.exp(v - u) + off * jnp.exp(v + (lift - self.shift))
+        return self._in_rows(logdomain.pull, w, u, v)
 
-    def outer(self, w: Array, u: Array, v: Array, top: Array) -> Array:
+    def outer(self, w: Array, u: Array, v: Array) -> Array:
         """Sum over all axes but the words' of w / u (outer) v, times C."""
         if self.form == "plain":
             return self.outer_product(w / u, v) * self.matrix
-        if self.form == "log":
-            flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
-            return logdomain.outer(self.log_C, flat(w), flat(u), flat(v))
-        left = w * jnp.exp(top - self.reach - u)
-        off = self.outer_product(left, jnp.exp(v - top)) * (
-            self.matrix * jnp.exp(self.reach - self.shift)
-        )
-        others = [i for i in range(v.ndim) if i != self.axis % v.ndim]
-        return off + jnp.diag(jnp.sum(w * jnp.exp(v - u), axis=others))
+        flat = lambda x: jnp.moveaxis(x, self.axis, -1).reshape(-1, self.num_words)
+        return logdomain.outer(self.log_C, flat(w), flat(u), flat(v))
 
     def nothing(self) -> Array:
         """What `outer` gives for no rows at all."""
@@ -121,14 +88,8 @@ class DenseKernel:
 
     def cotangent(self, log_C_bar: Array) -> Any:
         """A gradient for `log_C` in the shape that a custom_vjp gives back."""
-        none = dict.fromkeys(("matrix", "shift", "reach", "small", "near", "fits"))
+        none = dict.fromkeys(("matrix", "shift", "reach"))
         return dataclasses.replace(self, log_C=log_C_bar, **none)
-
-    def _exp(self, a, b):
-        """Both at once in long loops: XLA is slow where a log meets an exp."""
-        return (
-            jnp.exp(jnp.stack([a, b])) if self.axis == 0 else (jnp.exp(a), jnp.exp(b))
-        )
 
     def product(self, v: Array) -> Array:
         """`matrix` times v over the axis of the words."""
@@ -159,9 +120,8 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
       cost: D^tau, symmetric with zero diagonal, [N, N].
       epsilon: entropic weight, positive; traced.
       form: `plain` (one matrix product, exact while cost / epsilon is small), `scaled`
-        (the same with a log for each column, exact a while longer), `fast` (in logs,
-        exact while the spread of cost / epsilon fits the float), `log` (always exact,
-        slow), or `auto`: the first of these that is exact.
+        (the same with a log for each column, exact a while longer), `log` (always
+        exact, slow), or `auto`: the first of these that is exact.
 
     Returns:
       The kernel; differentiable with respect to cost and epsilon.
@@ -176,12 +136,8 @@ def build(cost: Array, epsilon: Array | float, *, form: Form = "auto") -> DenseK
     diagonal = jnp.eye(cost.shape[0], dtype=bool)
     shift = jnp.min(jnp.where(diagonal, jnp.inf, exponent))
     shift = jnp.where(jnp.isfinite(shift), shift, 0.0)  # a single word
-    reach = jnp.max(exponent)
     off = jnp.where(diagonal, 0.0, jnp.exp(shift - exponent))
-    small = reach <= _MAX_REACH[log_C.dtype.name]
-    fits = reach - shift <= _MAX_SPREAD[log_C.dtype.name]
-    near = fits & (reach <= _MAX_SCALED[log_C.dtype.name])
-    return DenseKernel(log_C, off, shift, reach, small, near, fits).settle(form)
+    return DenseKernel(log_C, off, shift, jnp.max(exponent)).settle(form)
 
 
 def _check(cost: Array, epsilon: Array | float) -> None:
@@ -197,14 +153,46 @@ def _check(cost: Array, epsilon: Array | float) -> None:
         raise ValueError("cost must be symmetric.")
 
 
+def holds(
+    kernel: Kernel, form: Form, log_B: Array | None = None, log_scal: Any = None
+) -> Array:
+    """Whether a form is exact for this kernel: bool [], traceable.
+
+    Args:
+      kernel: any kernel.
+      form: `plain`, `scaled` or `log`.
+      log_B: topics that `scaled` is to hold, [K, N].
+      log_scal: scalings that `plain` is to start from, or None for 1.
+    """
+    name = kernel.log_C.dtype.name
+    if form == "plain":
+        small = kernel.reach <= _MAX_REACH[name]
+        if log_scal is not None:
+            small &= jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name]
+        return small
+    if form == "scaled":
+        span = jnp.max(log_B, axis=-1, keepdims=True) - log_B
+        span = jnp.max(jnp.where(jnp.isfinite(span), span, 0.0))
+        near = kernel.reach - kernel.shift <= _MAX_SPREAD[name]
+        near &= kernel.reach <= _MAX_SCALED[name]
+        return near & (span <= _MAX_TOPIC[name])
+    return jnp.ones((), bool)
+
+
+def multiplied(kernel: Kernel, log_B: Array) -> Array:
+    """Whether the barycenter of these topics is outside the log domain: bool []."""
+    if kernel.form != "auto":
+        return jnp.asarray(kernel.form != "log")
+    return holds(kernel, "plain") | holds(kernel, "scaled", log_B)
+
+
 def resolve(
     kernel: Kernel,
     fn: Callable[[Kernel], Any],
-    *,
-    plain: bool = False,
-    scaled: bool = False,
+    log_B: Array | None = None,
+    log_scal: Array | None = None,
 ) -> Any:
-    """Calls `fn` with a kernel whose form is settled: `auto` becomes fast or log.
+    """Calls `fn` with a kernel whose form is settled: `auto` becomes one that `holds`.
 
     One branch runs, under `jit` and under `vmap` (a batch of kernels of which one needs
     the log domain runs in the log domain).
@@ -212,42 +200,27 @@ def resolve(
     Args:
       kernel: any kernel.
       fn: what to do with it.
-      plain: `auto` may also become plain, where the kernel is small.
-      scaled: it may also become scaled, where that is exact.
+      log_B: topics, [K, N], of a loop that has a `scaled` way.
+      log_scal: scalings that the loop starts from, or None for 1.
     """
     if kernel.form != "auto":
         return fn(kernel)
-    exact = {"plain": kernel.small} if plain else {}
-    exact |= {"scaled": kernel.near} if scaled else {}
-    exact |= {"fast": kernel.fits, "log": jnp.ones((), bool)}
-    first = _of_all(jnp.argmax(jnp.stack(list(exact.values()))))
+    forms = ("plain", "log") if log_B is None else ("plain", "scaled", "log")
+    exact = [holds(kernel, form, log_B, log_scal) for form in forms]
+    first = _of_all(jnp.argmax(jnp.stack(exact)))
     settled = lambda form: lambda: fn(kernel.settle(form))
-    return jax.lax.switch(first, [settled(form) for form in exact])
-
-
-def admit(kernel: Kernel, log_B: Array, log_scal: Array | None) -> Kernel:
-    """The kernel, to be plain or scaled only if masses of this size fit beside it."""
-    if kernel.form != "auto":
-        return kernel
-    name = log_B.dtype.name
-    span = jnp.max(log_B, axis=-1, keepdims=True) - log_B
-    span = jnp.max(jnp.where(jnp.isfinite(span), span, 0.0))
-    near, small = kernel.near & (span <= _MAX_TOPIC[name]), kernel.small
-    if log_scal is not None:
-        small &= jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name]
-    return dataclasses.replace(kernel, small=small, near=near)
+    return jax.lax.switch(first, [settled(form) for form in forms])
 
 
 def products(kernel: Kernel, B: Array, scal: Array) -> tuple[Array, Array, tuple]:
     """Both products of an iteration, phi = C (B / u) with u = C scal: phi, u, aux.
 
-    Masses [N, K, 1] and [N, K, s]; u is for `products_back` alone.
+    Masses [N, K, 1] and [N, K, s]; u and aux are for `products_back` alone.
     """
     if kernel.form == "scaled":
         return scaled.products(kernel, B, scal)
-    u, aux_u = kernel.forward(scal)
-    phi, aux_phi = kernel.forward(masses.ratio(kernel, B, u))
-    return phi, u, (aux_u, aux_phi)
+    u, none = kernel.forward(scal), jnp.zeros_like(scal[:1])
+    return kernel.forward(masses.ratio(kernel, B, u)), u, (none, none)
 
 
 def products_back(
@@ -265,9 +238,9 @@ def products_back(
     if kernel.form == "scaled":
         args = (kernel, B, phi_bar, phi, u, scal, aux)
         return scaled.products_back(*args, learn_cost=learn_cost)
-    phi_args = (phi_bar, phi, masses.ratio(kernel, B, u), aux[1])
+    phi_args = (phi_bar, phi, masses.ratio(kernel, B, u))
     q_bar = kernel.pull(*phi_args)
-    u_args = (-q_bar, u, scal, aux[0])
+    u_args = (-q_bar, u, scal)
     C_bar = kernel.outer(*phi_args) + kernel.outer(*u_args) if learn_cost else None
     return q_bar, kernel.pull(*u_args), C_bar
 
@@ -284,19 +257,23 @@ def apply_log(kernel: Kernel, log_v: Array) -> Array:
 
 
 def _apply_log_fwd(kernel, log_v):
-    def run(k):
-        u, aux = k.forward(masses.enter(k, log_v))
-        return masses.leave(k, u), aux
+    top = jnp.max(log_v, axis=-1, keepdims=True)  # so that plain numbers hold any v
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
 
-    log_u, aux = resolve(kernel, run)
-    return log_u, (kernel, log_u, log_v, aux)
+    def run(k):
+        base = top if k.form == "plain" else 0.0
+        return masses.leave(k, k.forward(masses.enter(k, log_v - base))) + base
+
+    log_u = resolve(kernel, run)
+    return log_u, (kernel, log_u, log_v, top)
 
 
 def _apply_log_bwd(residuals, w):
-    kernel, log_u, log_v, aux = residuals
+    kernel, log_u, log_v, top = residuals
 
     def run(k):
-        args = (w, masses.enter(k, log_u), masses.enter(k, log_v), aux)
+        base = top if k.form == "plain" else 0.0
+        args = (w, masses.enter(k, log_u - base), masses.enter(k, log_v - base))
         return k.outer(*args), k.pull(*args)
 
     log_C_bar, log_v_bar = resolve(kernel, run)

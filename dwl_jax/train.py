@@ -189,8 +189,8 @@ def step(
         error=jnp.sum(batch.mask * error) / count,
         transport_error=transport_error,
         fast=k.fits
-        if cfg.kernel in ("auto", *FACTORED)
-        else jnp.asarray(cfg.kernel != "log"),
+        if cfg.kernel in FACTORED
+        else kernel.multiplied(k, simplex.log_topics(params.R)),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
         kernel_error=k.error if cfg.kernel in FACTORED else jnp.zeros((), R.dtype),

@@ -111,12 +111,12 @@ def aggregate(
 
     def run(kernel):
         g = _scalings(log_b, _log(y), kernel, num_iters)
-        u, aux = kernel.forward(g)
-        T = kernel.outer(weight[:, None] * b, u, g, aux)
-        column = kernel.pull(b, u, g, aux)
+        u = kernel.forward(g)
+        T = kernel.outer(weight[:, None] * b, u, g)
+        column = kernel.pull(b, u, g)
         return Aggregate(T, jnp.sum(jnp.abs(column - y), axis=-1))
 
-    return kernel_lib.resolve(kernel, run, plain=True)
+    return kernel_lib.resolve(kernel, run)
 
 
 def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Array:
@@ -135,7 +135,7 @@ def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Arra
 
     def run(kernel):
         g = _scalings(log_B[None, :, :], log_y, kernel, num_iters)
-        log_u, log_g = (masses.leave(kernel, x) for x in (kernel.forward(g)[0], g))
+        log_u, log_g = (masses.leave(kernel, x) for x in (kernel.forward(g), g))
         log_f = -log_u  # relative to b: plan = b f C g
         on_words = y[:, None, :] > 0.0
         dual_y = jnp.where(on_words, log_g - log_y, 0.0)
@@ -143,7 +143,7 @@ def distances(log_B: Array, y: Array, kernel: Kernel, *, num_iters: int) -> Arra
             y[:, None, :] * dual_y, axis=-1
         )
 
-    return kernel_lib.resolve(kernel, run, plain=True)
+    return kernel_lib.resolve(kernel, run)
 
 
 def _scalings(log_b, log_y, kernel, num_iters):
@@ -151,8 +151,8 @@ def _scalings(log_b, log_y, kernel, num_iters):
     b, y = (masses.enter(kernel, x) for x in (log_b, log_y))
 
     def body(g, _):
-        f = masses.ratio(kernel, b, kernel.forward(g)[0])
-        return masses.ratio(kernel, y, kernel.forward(f)[0]), None
+        f = masses.ratio(kernel, b, kernel.forward(g))
+        return masses.ratio(kernel, y, kernel.forward(f)), None
 
     start = jnp.broadcast_to(y, jnp.broadcast_shapes(b.shape, y.shape))
     return jax.lax.scan(body, start, length=num_iters)[0]

@@ -18,7 +18,7 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal["auto", "plain", "scaled", "fast", "log", "topics"]
+KernelForm = Literal["auto", "plain", "scaled", "log", "topics"]
 FACTORED = ("topics",)  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
@@ -166,7 +166,7 @@ class Info(NamedTuple):
     energy: Array  # Tr(X' L X) before the embedding step
     error: Array  # mean disagreement of the barycenter's plans
     transport_error: Array  # mean L1 error of the plans T
-    fast: Array  # the fast kernel was exact and used, for the barycenter
+    fast: Array  # the barycenter is by matrix products, not in the log domain
     grad_norm: Array  # of R
     fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] was not finite
     kernel_error: Array  # of a factored kernel's products, relative; 0 for a dense one

@@ -24,7 +24,12 @@ def test_public_names_exist_and_are_sorted():
 def test_the_first_ten_lines_of_a_new_user():
     counts, group = problems.counts(num_docs=20, num_words=9)
     preset = dwl_jax.presets.default(
-        num_topics=3, dim=4, batch_size=8, num_iters=5, transport_iters=5, kernel="fast"
+        num_topics=3,
+        dim=4,
+        batch_size=8,
+        num_iters=5,
+        transport_iters=5,
+        kernel="plain",
     )
     fit = lambda hyper: dwl_jax.fit(
         jax.random.key(0), docs, hyper, cfg=preset.cfg, num_epochs=6, num_words=9
@@ -50,7 +55,7 @@ def test_epochs_and_steps_can_be_called_one_by_one_without_jit():
     counts, _ = problems.counts(num_docs=5, num_words=4)
     cfg = dwl_jax.Config(
         num_topics=2, dim=2, batch_size=3, num_iters=2, transport_iters=2,
-        kernel="fast", joint=False, step="none",
+        kernel="plain", joint=False, step="none",
     )  # fmt: skip
     hyper = dwl_jax.Hyper(tau=0.5, epsilon=0.2, rate_A=0.1, rate_R=0.1)
     docs = dwl_jax.documents.from_counts(counts)

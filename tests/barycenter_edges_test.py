@@ -15,7 +15,7 @@ from barycenter_test import gradients, scalings, solve
 import dwl_jax
 from dwl_jax import cost, kernel
 
-FORMS = ["scaled", "fast", "log"]
+FORMS = ["plain", "scaled", "log"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -86,7 +86,7 @@ def kernels():
     """Every form on the same words, with the field that its gradients flow through."""
     X = jnp.asarray(np.random.default_rng(2).normal(size=(7, 3)))
     D = cost.scale(cost.distance_matrix(X))
-    for form in ("plain", "scaled", "fast", "log"):
+    for form in ("plain", "scaled", "log"):
         yield kernel.build(D, 0.2, form=form), "log_C"
 
 
@@ -119,9 +119,9 @@ def test_a_first_iteration_that_documents_share_is_that_of_each(num_iters):
 
 def test_leading_axes_are_documents():
     p = problems.problem(num_docs=6)
-    flat = solve(p.log_B, p.lam, p.D, 0.2, num_iters=5, form="fast")
-    boxed = solve(p.log_B, p.lam.reshape(2, 3, 3), p.D, 0.2, num_iters=5, form="fast")
-    alone = solve(p.log_B, p.lam[4], p.D, 0.2, num_iters=5, form="fast")
+    flat = solve(p.log_B, p.lam, p.D, 0.2, num_iters=5, form="plain")
+    boxed = solve(p.log_B, p.lam.reshape(2, 3, 3), p.D, 0.2, num_iters=5, form="plain")
+    alone = solve(p.log_B, p.lam[4], p.D, 0.2, num_iters=5, form="plain")
     chex.assert_trees_all_close(
         jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), boxed), flat, rtol=1e-12
     )
@@ -131,7 +131,7 @@ def test_leading_axes_are_documents():
 def test_gradient_does_not_depend_on_what_else_is_asked_for():
     p = problems.problem()
     fn = lambda log_B, lam, D: jnp.sum(
-        p.probe * solve(log_B, lam, D, 0.2, num_iters=5, form="fast").log_y
+        p.probe * solve(log_B, lam, D, 0.2, num_iters=5, form="plain").log_y
     )
     together = jax.jit(jax.grad(fn, (0, 1, 2)))(p.log_B, p.lam, p.D)
     for place, want in enumerate(together):
@@ -144,7 +144,7 @@ def test_a_loss_of_the_callers_own_through_the_public_function():
 
     def fn(X):
         D = cost.distill(cost.scale(cost.distance_matrix(X)), 0.5)
-        k = kernel.build(D, 0.2, form="fast")
+        k = kernel.build(D, 0.2, form="plain")
         out = dwl_jax.barycenter(p.log_B, p.lam, k, num_iters=10)
         return jnp.sum(jnp.cos(3.0 * out.log_y))
 
@@ -155,7 +155,7 @@ def test_a_loss_of_the_callers_own_through_the_public_function():
     @jax.jit
     def held(X):  # the unit of the distances carries no gradient
         D = cost.distill(cost.distance_matrix(X) / unit, 0.5)
-        out = solve(p.log_B, p.lam, D, 0.2, num_iters=10, form="fast")
+        out = solve(p.log_B, p.lam, D, 0.2, num_iters=10, form="plain")
         return jnp.sum(jnp.cos(3.0 * out.log_y))
 
     want = reference.finite_difference(held, X, direction)
@@ -165,7 +165,9 @@ def test_a_loss_of_the_callers_own_through_the_public_function():
 
 def test_error_carries_no_gradient():
     p = problems.problem()
-    fn = lambda lam: solve(p.log_B, lam, p.D, 0.2, num_iters=3, form="fast").error.sum()
+    fn = lambda lam: solve(
+        p.log_B, lam, p.D, 0.2, num_iters=3, form="plain"
+    ).error.sum()
     np.testing.assert_array_equal(jax.grad(fn)(p.lam), 0.0)
 
 
@@ -217,7 +219,7 @@ def test_under_vmap_over_costs_the_solver_decides_once():
     jaxpr = jax.make_jaxpr(auto)(epsilons)
     found = [e for e in problems.equations(jaxpr) if e.primitive.name == "cond"]
     assert len(found) == 2 and all(e.invars[0].aval.shape == () for e in found)
-    want = jax.jit(lambda: run(0.1, "fast"))()
+    want = jax.jit(lambda: run(0.1, "plain"))()
     np.testing.assert_allclose(jax.jit(auto)(epsilons)[1], want, rtol=1e-8, atol=1e-12)
 
 

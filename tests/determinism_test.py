@@ -6,7 +6,7 @@ import pytest
 
 from dwl_jax import Config, Hyper, data, fit, infer, model
 
-CFG = Config(num_topics=4, dim=5, batch_size=16, num_iters=4, kernel="fast")
+CFG = Config(num_topics=4, dim=5, batch_size=16, num_iters=4, kernel="plain")
 
 
 def run(mode, seed=0):

@@ -18,7 +18,7 @@ CFG = Config(
     batch_size=20,
     num_iters=4,
     transport_iters=4,
-    kernel="fast",
+    kernel="plain",
 )
 HYPER = Hyper(label_weight=0.5)
 

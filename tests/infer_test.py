@@ -20,7 +20,7 @@ COUNTS, GROUP = problems.counts(num_docs=M, num_words=N)
 DOCS = Documents(*map(jnp.asarray, from_counts(COUNTS)))
 CFG = Config(
     num_topics=3, dim=4, batch_size=10, num_iters=8, transport_iters=5, loss="kl",
-    scale="mean", kernel="fast", step="explicit", joint=True, closest="weight",
+    scale="mean", kernel="plain", step="explicit", joint=True, closest="weight",
     reduction="mean",
     optimizer_A="adam", optimizer_R="adam", optimizer_theta="adam",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def test_training_documents_of_the_papers_own_settings_get_back_their_loss():
     docs = Documents(*map(jnp.asarray, from_counts(counts)))
     preset = presets.paper(
         num_topics=3, dim=5, batch_size=8, scale="mean", epsilon=0.1,
-        epsilon_transport=0.1, kernel="fast",
+        epsilon_transport=0.1, kernel="plain",
     )  # fmt: skip
     hyper, cfg = preset.hyper, preset.cfg
     state, _ = train.fit(

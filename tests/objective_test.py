@@ -26,7 +26,7 @@ HYPER = Hyper(
 )  # fmt: skip
 CFG = Config(
     num_topics=K, dim=DIM, batch_size=S, num_iters=6, transport_iters=40,
-    loss="squared", scale="none", kernel="fast", step="explicit", joint=True,
+    loss="squared", scale="none", kernel="plain", step="explicit", joint=True,
     closest="weight", reduction="sum",
 )  # fmt: skip
 change = functools.partial(dataclasses.replace, CFG)

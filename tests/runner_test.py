@@ -14,7 +14,7 @@ import pytest
 from dwl_jax import Config, Hyper, checks, fit, run_epochs, runner, train, types
 
 CFG = Config(
-    num_topics=3, dim=4, batch_size=8, num_iters=4, transport_iters=4, kernel="fast"
+    num_topics=3, dim=4, batch_size=8, num_iters=4, transport_iters=4, kernel="plain"
 )
 
 

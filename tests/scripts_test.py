@@ -19,7 +19,7 @@ SMALL = (
     "--num_topics=3",
     "--batch_size=32",
     "--num_iters=4",
-    "--kernel=fast",
+    "--kernel=plain",
 )
 CORPUS = ("--num_docs=90", "--split=all")
 

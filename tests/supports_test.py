@@ -106,7 +106,7 @@ class TrainTest(parameterized.TestCase):
         return train.model(state, cfg), info
 
     def test_all_entries_train_as_the_dense_kernel_does(self):
-        want, want_info = self.fit(kernel="fast")
+        want, want_info = self.fit(kernel="plain")
         got, info = self.fit(kernel="topics", topic_words=N)
         np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-3)
         np.testing.assert_allclose(info.energy, want_info.energy, rtol=1e-2)
@@ -114,7 +114,7 @@ class TrainTest(parameterized.TestCase):
         self.assertTrue((info.kernel_error < 1e-3).all())
 
     def test_topics_of_few_words_learn_and_report_their_error(self):
-        want, want_info = self.fit(kernel="fast")
+        want, want_info = self.fit(kernel="plain")
         got, info = self.fit(kernel="topics", topic_words=6)
         np.testing.assert_allclose(info.loss, want_info.loss, rtol=0.02)
         self.assertTrue((info.kernel_error > 1e-4).all() and info.fast.all())

@@ -23,7 +23,7 @@ DOCS = Documents(*map(jnp.asarray, from_counts(COUNTS, dtype=np.float64)))
 KEY = jax.random.key(7)
 CFG = Config(
     num_topics=K, dim=3, batch_size=5, num_iters=4, transport_iters=4, loss="kl",
-    scale="mean", kernel="fast", step="explicit", joint=True, closest="weight",
+    scale="mean", kernel="plain", step="explicit", joint=True, closest="weight",
     reduction="mean",
     optimizer_A="adam", optimizer_R="adam", optimizer_theta="adam",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ott.solvers import linear
 from dwl_jax import kernel, transport
 from dwl_jax.documents import Documents, dense
 
-FORMS = ["fast", "log"]
+FORMS = ["plain", "log"]
 build = jax.jit(kernel.build, static_argnames="form")
 aggregate = jax.jit(transport.aggregate, static_argnames="num_iters")
 distances = jax.jit(transport.distances, static_argnames="num_iters")
@@ -105,7 +105,7 @@ def test_a_topic_without_a_word_has_a_row_of_exact_zeros(form):
     np.testing.assert_allclose(got.error, 0.0, atol=1e-8)
 
 
-@pytest.mark.parametrize("form", ["fast", "log", "auto"])
+@pytest.mark.parametrize("form", ["plain", "log", "auto"])
 @pytest.mark.parametrize("closest", [False, True])
 def test_no_plan_of_a_single_document_is_ever_held(form, closest):
     N, s, K = 11, 5, 3
@@ -169,7 +169,7 @@ def test_permuting_words_permutes_the_aggregate(order):
     p, y, log_b = small()
     w = np.array(order)
     run = lambda log_b, y, D: aggregate(
-        log_b, y, build(D, 0.2, form="fast"), num_iters=5
+        log_b, y, build(D, 0.2, form="plain"), num_iters=5
     )
     want = run(log_b, y, p.D).T
     got = run(log_b[:, w], y[:, w], p.D[w][:, w]).T
