@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from dwl_jax import cost as cost_lib
-from dwl_jax import embedding, forms, kernel, losses, parts, simplex, transport
+from dwl_jax import embedding, forms, kernel, losses, simplex, transport
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
-_AT_ONCE = 1 << 22  # masses of all topics of some documents, with a factored kernel
-_BY_TOPIC = 8  # times as many where topics take turns
+_AT_ONCE = 1 << 25  # masses of all topics of some documents, with a factored kernel
 
 
 class Batch(NamedTuple):
@@ -73,11 +72,10 @@ def own_topics(labels: Array, K: int, num_labels: int) -> Array:
 
 
 def documents_at_once(cfg: Config, num_words: int) -> int:
-    """How many documents of a batch go through Sinkhorn's loop together."""
+    """How many documents go through inference's Sinkhorn loops together."""
     if cfg.kernel not in FACTORED:
         return cfg.batch_size
-    masses = _AT_ONCE * (_BY_TOPIC if cfg.kernel == "topics" else 1)
-    return max(1, min(cfg.batch_size, masses // (cfg.num_topics * num_words)))
+    return max(1, min(cfg.batch_size, _AT_ONCE // (cfg.num_topics * num_words)))
 
 
 def topic_loss(
@@ -113,22 +111,9 @@ def topic_loss(
     log_B = simplex.log_topics(R)
     k = distilled_kernel(X, hyper, cfg, log_B, basis)
 
-    def some(shared, rows):
-        (log_B, k), (A_s, y, mask) = shared, rows
-        bary = barycenter(
-            log_B,
-            simplex.weights(A_s),
-            k,
-            num_iters=cfg.num_iters,
-        )
-        loss = document_loss(y, bary.log_y, k, hyper, cfg)
-        total = jnp.sum(mask * (loss + weight_penalty(A_s, hyper)))
-        return total, (loss, bary.error)
-
-    at_once = parts.size(A_s.shape[0], documents_at_once(cfg, R.shape[1]))
-    shared = (log_B, k)
-    rows = (A_s, batch.y, batch.mask)
-    total, (loss, error) = parts.total(some, at_once, shared, rows)
+    bary = barycenter(log_B, simplex.weights(A_s), k, num_iters=cfg.num_iters)
+    loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
+    total = jnp.sum(batch.mask * (loss + weight_penalty(A_s, hyper)))
     if num_labels:
         own = own_topics(batch.labels, A_s.shape[1], num_labels)
         log_lam = jax.nn.log_softmax(A_s, axis=-1)
@@ -136,7 +121,7 @@ def topic_loss(
         total -= hyper.label_weight * jnp.sum(batch.mask * log_own)
         apart = losses.neighbours(batch.y @ X, batch.labels, batch.mask)
         total += hyper.metric_weight * jnp.sum(batch.mask) * apart
-    return total, (loss, error, k)
+    return total, (loss, bary.error, k)
 
 
 def closest_topic(

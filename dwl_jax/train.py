@@ -12,7 +12,6 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
-    lanes,
     mesh,
     simplex,
     start,
@@ -271,7 +270,9 @@ def run_epochs(
         body = lambda s, _: epoch(key, s, docs, hyper, labels=labels, **sizes)
         return jax.lax.scan(body, state, length=num_epochs)
 
-    return lanes.in_turn(run)(key, state, docs, hyper, labels)
+    if jax.default_backend() == "cpu":  # what one run keeps fits the caches
+        run = jax.custom_batching.sequential_vmap(run)
+    return run(key, state, docs, hyper, labels)
 
 
 class Task(NamedTuple):

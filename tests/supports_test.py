@@ -122,19 +122,6 @@ class TrainTest(parameterized.TestCase):
         cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
         self.assertGreater(cosine, 0.9)
 
-    def test_documents_in_parts_have_the_gradient_of_all_at_once(self):
-        few = {"kernel": "topics", "topic_words": 6}
-        want, want_info = self.fit(**few)
-        self.addCleanup(setattr, objective, "_BY_TOPIC", objective._BY_TOPIC)
-        at_once, objective._AT_ONCE = objective._AT_ONCE, 4 * 3 * N
-        objective._BY_TOPIC = 1
-        try:
-            got, info = self.fit(**few, transport_iters=11)
-        finally:
-            objective._AT_ONCE = at_once
-        np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-3)
-        np.testing.assert_allclose(got.X, want.X, atol=5e-3)
-
     @parameterized.parameters(
         ({"kernel": "topics", "step": "proximal"}, "step"),
         ({"kernel": "topics", "closest": "distance"}, "closest"),
