@@ -1,7 +1,6 @@
 """How good embeddings, topics and neighbours are; numpy in, numpy out."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,34 +63,6 @@ def wasserstein(
     return jax.jit(lambda a: jax.lax.map(row, a))(docs_a)
 
 
-def knn_predict(distances: Array, labels: Sequence, num_neighbors: int) -> np.ndarray:
-    """Majority label of the nearest neighbours; a tie goes to the nearer label.
-
-    Args:
-      distances: from each query to each labelled document, [Q, M]; equal distances are
-        taken in the order of the documents.
-      labels: of the M documents.
-      num_neighbors: k of k-NN.
-
-    Returns:
-      One label per query, [Q].
-    """
-    distances, labels = np.asarray(distances), np.asarray(labels)
-    if not 1 <= num_neighbors <= labels.size:
-        raise ValueError(
-            f"num_neighbors must be in [1, {labels.size}], got {num_neighbors}."
-        )
-    classes, coded = np.unique(labels, return_inverse=True)
-    near = np.argsort(distances, axis=1, kind="stable")[:, :num_neighbors]
-    votes = np.zeros((len(distances), classes.size))
-    rows = np.arange(len(distances))
-    for place in range(num_neighbors):
-        # A vote of 1 each; what is added for being near cannot outweigh a vote.
-        bonus = 2.0 ** -(place + 2)
-        np.add.at(votes, (rows, coded[near[:, place]]), 1.0 + bonus / num_neighbors)
-    return classes[np.argmax(votes, axis=1)]
-
-
 def accuracy(predicted: Sequence, labels: Sequence) -> float:
     """Share of right predictions."""
     return float(np.mean(np.asarray(predicted) == np.asarray(labels)))
@@ -101,14 +72,6 @@ def balanced_accuracy(predicted: Sequence, labels: Sequence) -> float:
     """Mean over classes of the share of right predictions in the class."""
     predicted, labels = np.asarray(predicted), np.asarray(labels)
     return float(np.mean([np.mean(predicted[labels == c] == c) for c in set(labels)]))
-
-
-class Recommendation(NamedTuple):
-    """Averages over documents of the paper's P_m, R_m and F1_m."""
-
-    precision: float
-    recall: float
-    f1: float
 
 
 def recommend(docs: Documents, X: Array, sources: Array, targets: Array) -> np.ndarray:
@@ -133,35 +96,6 @@ def recommend(docs: Documents, X: Array, sources: Array, targets: Array) -> np.n
         raise ValueError(f"document {m} has no source word to recommend from.")
     score = np.einsum("ms,msp->mp", given, D[np.asarray(docs.words)])
     return np.asarray(targets)[np.argsort(score, axis=1, kind="stable")]
-
-
-def precision_recall_f1(
-    ranked: np.ndarray, truth: Sequence[set], top_n: int
-) -> Recommendation:
-    """Precision, recall and F1 of the first `top_n` recommendations, averaged.
-
-    The paper prints sums over admissions; its table holds these averages.
-
-    Args:
-      ranked: recommended words, best first, [M, P].
-      truth: the words that each document really has.
-      top_n: how many are recommended, the paper's L.
-
-    Returns:
-      Averages over the documents; a document without any true word is an error.
-    """
-    if top_n < 1:
-        raise ValueError(f"top_n must be at least 1, got {top_n}.")
-    if len(ranked) != len(truth):
-        raise ValueError(f"{len(ranked)} rankings for {len(truth)} documents.")
-    scores = []
-    for m, (row, true) in enumerate(zip(ranked, truth, strict=True)):
-        if not true:
-            raise ValueError(f"document {m} has no true word to recommend.")
-        hits = len(set(row[:top_n].tolist()) & set(true))
-        p, r = hits / top_n, hits / len(true)
-        scores.append((p, r, 2 * p * r / (p + r) if hits else 0.0))
-    return Recommendation(*np.mean(scores, axis=0).tolist())
 
 
 def top_words(log_B: Array, top_n: int) -> np.ndarray:

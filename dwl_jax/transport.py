@@ -62,13 +62,6 @@ def plan(
     return Plan(T, jnp.sum(T * D), error)
 
 
-def plan_to_topic(
-    log_b: Array, doc: Documents, D: Array, epsilon: Array | float, **kwargs
-) -> Plan:
-    """T_km between a topic [N] and one document [S]: a Plan of shape [N, S]."""
-    return plan(jnp.exp(log_b), doc.mass, D[:, doc.words], epsilon, **kwargs)
-
-
 def plan_between(
     doc_a: Documents, doc_b: Documents, D: Array, epsilon: Array | float, **kwargs
 ) -> Plan:

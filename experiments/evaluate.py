@@ -7,11 +7,11 @@ A run is evaluated on the corpus and the split that it was trained on, unless co
 flags name another. Each trial takes a random part of the training admissions, as in
 the paper; what is given stays as it is, all else is learned anew from that part.
 Intervals over trials hide the noise of the evaluated sample: the last line bounds it,
-and `compare` pairs methods over random splits.
+and `experiments.study` pairs methods over random splits.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from absl import flags, logging
 import dwl_jax
 from dwl_jax import data, io, metrics
 from experiments import baselines, cli, corpora, protocol, rundir, tables
-from experiments.protocol import Cells, Interval, Problem
+from experiments.protocol import Cells, Problem
 
 Maker = Callable[[Problem], dict[str, Cells]]
 
@@ -85,62 +85,6 @@ def evaluate(
         if watch:
             watch(results)
     return results
-
-
-class Comparison(NamedTuple):
-    """Rows over random splits, and paired differences to one of them."""
-
-    results: tables.Results
-    differences: dict[str, dict[str, Interval]]  # row -> cell -> interval
-
-
-def compare(
-    corpus: data.Corpus,
-    makers: Mapping[str, Maker],
-    against: str,
-    *,
-    seeds: Iterable[int] = range(10),
-    part: str = "test",
-    watch=None,
-) -> Comparison:
-    """Paired differences over random splits; everything is learned anew for each.
-
-    Args:
-      corpus: what is split.
-      makers: name -> function of a Problem that gives rows, {row: cells}, or the cells
-        of one row, which then has the maker's name.
-      against: the row that is subtracted from all others, where both have a cell.
-      seeds: of the splits.
-      part: "valid" to choose settings, "test" to report.
-      watch: called with the Results after each split.
-
-    Returns:
-      A Comparison; `results.paired(row, other, cell)` gives any other pair.
-    """
-    named = [_named(name, make) for name, make in makers.items()]
-    problems = (protocol.problem(corpus, seed, part) for seed in seeds)
-    results = evaluate(named, problems, f"random splits, {part} part", watch)
-    if against not in results.values:
-        raise ValueError(f"no row {against!r} among {list(results.values)}.")
-    differences = {
-        row: {
-            cell: results.paired(row, against, cell)
-            for cell in cells
-            if cell in results.values[against]
-        }
-        for row, cells in results.values.items()
-        if row != against
-    }
-    return Comparison(results, differences)
-
-
-def _named(name: str, make) -> Maker:
-    def rows(problem):
-        out = make(problem)
-        nested = all(isinstance(value, Mapping) for value in out.values())
-        return out if nested else {name: out}
-
-    return rows
 
 
 def sample_note(problem: Problem, results: tables.Results) -> str:

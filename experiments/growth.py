@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from absl import flags
 
 from dwl_jax import presets, stream, train, types
-from dwl_jax.greenkhorn import greenkhorn
 from experiments import cli
+from experiments.greenkhorn import greenkhorn
 
 _STEPS = 8  # one after the other: some look at the whole kernel, some do not
 FORMS = {"dense": "auto"} | {form: form for form in types.FACTORED}

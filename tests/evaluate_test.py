@@ -12,12 +12,12 @@ import types
 import numpy as np
 import pytest
 from absl import flags
-from absl.testing import absltest, parameterized
+from absl.testing import absltest
 
 import dwl_jax
 from dwl_jax import data, export, io
 from dwl_jax.versions import versions
-from experiments import baselines, corpora, evaluate, protocol, rundir, tables
+from experiments import corpora, evaluate, protocol, rundir, tables
 
 SPEC = corpora.Spec(num_docs=300)
 
@@ -156,41 +156,6 @@ class TargetTest(FolderTest):
         self.assertIn("has seen these", seen[0])
         other = data.synthetic_admissions(300, 7)
         self.assertIn("another", evaluate.warn(note("train", other), corpus, p)[0])
-
-
-class CompareTest(parameterized.TestCase):
-    def test_paired_differences(self):
-        """Oracle features win; the same features differ by nothing."""
-        corpus = data.synthetic_admissions(300, 0)
-        coded = corpus.label_codes("died")[0].astype(float)
-        calls = []
-
-        def tfidf(problem):
-            calls.append(problem.seed)
-            return protocol.knn_cells(problem, baselines.tfidf(problem))
-
-        got = evaluate.compare(
-            corpus,
-            {
-                "tfidf": tfidf,
-                "rows": lambda p: {"again": tfidf(p)},
-                "oracle": lambda p: protocol.knn_cells(p, coded[:, None]),
-                "procedures": baselines.CONTROLS["procedures"],
-            },
-            "tfidf",
-            seeds=range(3, 6),
-            part="valid",
-        )
-        self.assertEqual(calls, [3, 3, 4, 4, 5, 5])
-        self.assertEqual(got.results.values["oracle"]["mortality/1nn"], [100.0] * 3)
-        better = got.differences["oracle"]["mortality/1nn"]
-        values = got.results.values["tfidf"]["mortality/1nn"]
-        self.assertAlmostEqual(better.mean, 100.0 - np.mean(values))
-        self.assertTrue(better.excludes_zero)
-        self.assertEqual(got.differences["again"]["type/5nn"].mean, 0.0)
-        self.assertEmpty(got.differences["naive Bayes"])  # no cell in common
-        with self.assertRaisesRegex(ValueError, "no row"):
-            evaluate.compare(corpus, {"t": tfidf}, "other", seeds=[0])
 
 
 class TablesTest(FolderTest):

@@ -6,7 +6,7 @@ import numpy as np
 import ot
 from absl.testing import absltest, parameterized
 
-from dwl_jax.greenkhorn import greenkhorn
+from experiments.greenkhorn import greenkhorn
 
 
 def problem(seed=0, n=12, m=5):

@@ -4,6 +4,7 @@ Loops are written as printed, over documents and topics, with the paper's slips 
 right: C = exp(-D / epsilon), and the backward loops run from L down to 1.
 """
 
+import collections
 from typing import NamedTuple
 
 import numpy as np
@@ -145,3 +146,24 @@ def algorithm1(A, R, X, Y, orders, *, tau, epsilon, beta, rho, batch_size, num_i
 def finite_difference(fn, x, direction, step=1e-6):
     """Directional derivative of a scalar function, by central differences."""
     return (fn(x + step * direction) - fn(x - step * direction)) / (2 * step)
+
+
+def knn_predict(distances, labels, num_neighbors):
+    """Majority label of the nearest neighbours, [Q]; a tie goes to the nearer label."""
+    out = []
+    for row in np.asarray(distances):
+        near = np.asarray(labels)[np.argsort(row, kind="stable")[:num_neighbors]]
+        votes = collections.Counter(near.tolist())
+        most = max(votes.values())
+        out.append(next(label for label in near.tolist() if votes[label] == most))
+    return np.array(out)
+
+
+def precision_recall_f1(ranked, truth, top_n):
+    """The paper's P, R and F1 of the first `top_n`, averaged over documents."""
+    scores = []
+    for row, true in zip(ranked, truth, strict=True):
+        hits = len(set(row[:top_n].tolist()) & set(true))
+        p, r = hits / top_n, hits / len(true)
+        scores.append((p, r, 2 * p * r / (p + r) if hits else 0.0))
+    return np.mean(scores, axis=0)

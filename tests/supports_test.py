@@ -14,7 +14,6 @@ from dwl_jax import (
     embedding,
     forms,
     kernel,
-    objective,
     supports,
     train,
     transport,
