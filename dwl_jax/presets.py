@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from dwl_jax import embedding
+from dwl_jax import embedding, removed
 from dwl_jax.types import Config, Hyper
 
 Mode = Literal["scratch", "finetune", "supervised"]
@@ -177,6 +177,7 @@ def _over(x: np.ndarray, length: np.ndarray) -> np.ndarray:
 
 def _change(preset: Preset, changes: dict) -> Preset:
     """A preset with some fields of its Config, Hyper or num_epochs replaced."""
+    removed.refuse(changes)
     in_cfg = {f.name for f in dataclasses.fields(Config)}
     unknown = set(changes) - in_cfg - set(Hyper._fields) - {"num_epochs"}
     if unknown:

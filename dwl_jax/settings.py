@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dwl_jax import embedding
+from dwl_jax import embedding, removed
 from dwl_jax.types import Config, Hyper
 
 _MAX_LOOP = 100_000  # what a file may ask of whoever loads it, in sizes and iterations
@@ -34,7 +34,7 @@ def config_to_json(cfg: Config) -> dict[str, Any]:
 
 def config_from_json(values: Mapping[str, Any]) -> Config:
     """The Config of `config_to_json`; fields that are absent have their defaults."""
-    defaults = config_to_json(Config())
+    values, defaults = removed.without(values), config_to_json(Config())
     unknown = sorted(set(values) - set(defaults))
     if unknown:
         raise ValueError(f"config has fields this version does not know: {unknown}.")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import optax
 
+from dwl_jax import removed
 from dwl_jax.cost import Scale
 from dwl_jax.embedding import EmbeddingMap, one_hot
 from dwl_jax.losses import Loss
@@ -64,6 +65,11 @@ class Config:
     optimizer_A: Optimizer = "adam"
     optimizer_R: Optimizer = "adam"
     optimizer_theta: Optimizer = "adam"
+
+    def __new__(cls, *args, **settings):
+        """Says what became of a field that is gone."""
+        removed.refuse(settings)
+        return super().__new__(cls)
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")

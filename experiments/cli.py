@@ -11,7 +11,7 @@ import sys
 import jax
 from absl import app, flags, logging
 
-from dwl_jax import checkpoint, checks, parallel
+from dwl_jax import checkpoint, checks, parallel, removed
 
 NON_FINITE = 3
 EXPECTED = (ValueError, OSError, ImportError, checkpoint.CheckpointError)
@@ -57,7 +57,20 @@ def run(main) -> None:
     logging.set_stderrthreshold("info")
     logging.get_absl_handler().addFilter(QuietLibraries())
     jax.config.config_with_absl()
+    if told := removed_flag(sys.argv[1:]):
+        sys.exit(f"error: {told}")
     app.run(guarded(main))
+
+
+def removed_flag(arguments) -> str | None:
+    """What became of a flag of `Config` that is gone, if one is among the arguments."""
+    for argument in arguments:
+        if argument.startswith("-"):
+            name, _, value = argument.lstrip("-").partition("=")
+            for known in (name, name.removeprefix("no")):
+                if told := removed.sentence(known, value):
+                    return told
+    return None
 
 
 def setup_jax(num_devices: int | None = None) -> None:
