@@ -68,7 +68,8 @@ def removed_flag(arguments) -> str | None:
         if argument.startswith("-"):
             name, _, value = argument.lstrip("-").partition("=")
             for known in (name, name.removeprefix("no")):
-                if told := removed.sentence(known, value):
+                mine = known in removed.FIELDS and known in flags.FLAGS
+                if not mine and (told := removed.sentence(known, value)):
                     return told
     return None
 

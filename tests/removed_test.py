@@ -1,6 +1,7 @@
 """Settings that are gone are named wherever they are given, with what to use."""
 
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ class RemovedTest(parameterized.TestCase):
 
     def test_other_flags_are_let_through(self):
         self.assertIsNone(cli.removed_flag(["--kernel=log", "rank", "--out=memory"]))
+        with mock.patch.object(cli.flags, "FLAGS", {"neighbours"}):  # of `inspect`
+            self.assertIsNone(cli.removed_flag(["--neighbours=p_1"]))
 
 
 @pytest.fixture
