@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwl_jax.documents import Documents, from_counts
-from dwl_jax.types import FAULTS, Config, Hyper, Info, State
+from dwl_jax.types import FAULTS, UNHELD, Config, Hyper, Info, State
 
 Array = jax.Array
 
@@ -184,6 +184,15 @@ def finite(state: State, info: Info, hyper: Hyper, cfg: Config) -> None:
     epoch = int(state.epoch)  # of the epoch that was not completed
     bits = int(fault[place, batch])
     what = next(name for i, name in enumerate(FAULTS) if bits >> i & 1)
+    if bits & UNHELD:
+        raise NonFiniteError(
+            f"kernels in the forms {cfg.kernel!r} and {cfg.transport_kernel!r} cannot "
+            f"hold the numbers of epoch {epoch}, batch {batch} (both from 0); the "
+            "state before that step is kept. Config.kernel and "
+            "Config.transport_kernel 'auto' take a form that can.",
+            state,
+            info,
+        )
     raise NonFiniteError(
         f"{what} is not finite in epoch {epoch}, batch {batch} (both from 0); the "
         f"state before that step is kept. What usually helps: a larger Hyper.epsilon "

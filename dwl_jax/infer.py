@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import scipy.sparse as sp
 
-from dwl_jax import checks, embedding, simplex
+from dwl_jax import checks, choose, embedding, simplex
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents, dense
 from dwl_jax.kernel import Kernel
@@ -79,6 +79,7 @@ def infer(
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
     X = embedding.ground(model.X, cfg.embedding)  # here: all maps share what compiles
+    cfg = choose.settle(cfg, X, model.log_B, hyper)
     static = {"cfg": cfg, "num_steps": num_steps}
     return _infer(docs, model.log_B, X, hyper, observed, **static)
 
@@ -111,7 +112,13 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     becomes the topic's documents after the kernel's blur.
     """
     X = embedding.ground(model.X, cfg.embedding)
-    return _alone(model.log_B, distilled_kernel(X, hyper, cfg, model.log_B), cfg)
+    cfg = choose.settle(cfg, X, model.log_B, hyper)
+    return _documents(model.log_B, X, hyper, cfg=cfg)
+
+
+@functools.partial(jax.jit, static_argnames="cfg")
+def _documents(log_B, X, hyper, *, cfg):
+    return _alone(log_B, distilled_kernel(X, hyper, cfg, log_B), cfg)
 
 
 def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:

@@ -153,14 +153,43 @@ def _check(cost: Array, epsilon: Array | float) -> None:
         raise ValueError("cost must be symmetric.")
 
 
+def form_for(reach: float, shift: float, span: float, dtype: Any) -> Form:
+    """The cheapest form for numbers that are known, a little inside its limits.
+
+    Args:
+      reach: largest cost / epsilon.
+      shift: smallest cost / epsilon off the diagonal.
+      span: of the logs of a topic's masses, see `span`.
+      dtype: of the numbers.
+    """
+    name, margin = jnp.dtype(dtype).name, 1.01
+    near = (reach - shift) * margin, reach * margin, span * margin
+    if near[1] <= _MAX_REACH[name]:
+        return "plain"
+    return "scaled" if _near(*near, name) else "log"
+
+
+def span(log_B: Array) -> Array:
+    """How far the logs of a topic's masses lie apart, the largest of [..., N]."""
+    xp = np if isinstance(log_B, np.ndarray) else jnp
+    below = xp.max(log_B, axis=-1, keepdims=True) - log_B
+    return xp.max(xp.where(xp.isfinite(below), below, 0.0))
+
+
+def _near(spread, reach, span, name):
+    """Whether the scaled form holds these numbers."""
+    fits = (spread <= _MAX_SPREAD[name]) & (reach <= _MAX_SCALED[name])
+    return fits & (span <= _MAX_TOPIC[name])
+
+
 def holds(
     kernel: Kernel, form: Form, log_B: Array | None = None, log_scal: Any = None
 ) -> Array:
-    """Whether a form is exact for this kernel: bool [], traceable.
+    """Whether a form is exact for this kernel: bool []; `auto` and `log` always are.
 
     Args:
       kernel: any kernel.
-      form: `plain`, `scaled` or `log`.
+      form: any form.
       log_B: topics that `scaled` is to hold, [K, N].
       log_scal: scalings that `plain` is to start from, or None for 1.
     """
@@ -171,12 +200,13 @@ def holds(
             small &= jnp.max(jnp.abs(log_scal)) <= _MAX_REACH[name]
         return small
     if form == "scaled":
-        span = jnp.max(log_B, axis=-1, keepdims=True) - log_B
-        span = jnp.max(jnp.where(jnp.isfinite(span), span, 0.0))
-        near = kernel.reach - kernel.shift <= _MAX_SPREAD[name]
-        near &= kernel.reach <= _MAX_SCALED[name]
-        return near & (span <= _MAX_TOPIC[name])
+        return _near(kernel.reach - kernel.shift, kernel.reach, span(log_B), name)
     return jnp.ones((), bool)
+
+
+def outgrown(kernel: Kernel, log_B: Array | None = None) -> Array:
+    """Whether finite numbers are too large for the form of the kernel: bool []."""
+    return ~holds(kernel, kernel.form, log_B) & jnp.isfinite(kernel.reach)
 
 
 def multiplied(kernel: Kernel, log_B: Array) -> Array:
@@ -194,8 +224,9 @@ def resolve(
 ) -> Any:
     """Calls `fn` with a kernel whose form is settled: `auto` becomes one that `holds`.
 
-    One branch runs, under `jit` and under `vmap` (a batch of kernels of which one needs
-    the log domain runs in the log domain).
+    Where the numbers are known, that form alone is compiled. Where they are traced, all
+    are, and one branch runs, under `jit` and under `vmap` (a batch of kernels of which
+    one needs the log domain runs in the log domain).
 
     Args:
       kernel: any kernel.
@@ -207,8 +238,10 @@ def resolve(
         return fn(kernel)
     forms = ("plain", "log") if log_B is None else ("plain", "scaled", "log")
     exact = [holds(kernel, form, log_B, log_scal) for form in forms]
-    first = _of_all(jnp.argmax(jnp.stack(exact)))
+    if not any(isinstance(each, jax.core.Tracer) for each in exact):
+        return fn(kernel.settle(forms[[bool(each) for each in exact].index(True)]))
     settled = lambda form: lambda: fn(kernel.settle(form))
+    first = _of_all(jnp.argmax(jnp.stack(exact)))
     return jax.lax.switch(first, [settled(form) for form in forms])
 
 

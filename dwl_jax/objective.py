@@ -23,6 +23,7 @@ class Batch(NamedTuple):
     y: Array  # [s, N]
     labels: Array | None  # [s] int, -1 where unknown
     docs: Documents | None = None  # the same as y, [s, S]; for factored kernels
+    due: Array | bool = True  # [] bool, False if this step was done before
 
 
 def ground_cost(X: Array, cfg: Config) -> Array:

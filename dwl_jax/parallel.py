@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dwl_jax import checks, train
+from dwl_jax import checks, choose, train
 from dwl_jax import mesh as mesh_lib
 from dwl_jax.documents import Documents
 from dwl_jax.train import Task
@@ -102,16 +102,17 @@ def fit(
     """
     task = train.prepare(key, docs, hyper, cfg=cfg, **kwargs)
     num_docs = task.docs.num_docs
-    *args, num_labels = place(task, mesh)
+    key, state, *rest, num_labels = place(task, mesh)
+
+    def run(state, cfg, num_epochs):
+        sizes = {"num_labels": num_labels, "num_docs": num_docs}
+        args = (key, state, *rest)
+        state, info = train.run_epochs(*args, cfg=cfg, num_epochs=num_epochs, **sizes)
+        return state, jax.tree.map(_fetch, info)
+
     with jax.set_mesh(mesh):
-        state, info = train.run_epochs(
-            *args,
-            cfg=cfg,
-            num_epochs=num_epochs,
-            num_labels=num_labels,
-            num_docs=num_docs,
-        )
-    state, info = collect(state, num_docs), jax.tree.map(_fetch, info)
+        state, info = choose.train(run, state, task.hyper, cfg, num_epochs)
+    state = collect(state, num_docs)
     checks.finite(state, info, hyper, cfg)
     return state, info
 

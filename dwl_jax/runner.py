@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from dwl_jax import checkpoint, checks, parallel, stream, train
+from dwl_jax import checkpoint, checks, choose, parallel, stream, train
 from dwl_jax.types import Config, Info, State
 
 _epoch = jax.jit(
@@ -89,22 +89,22 @@ def run(
         state = stream.to_host(state)
     stopped, num_done = False, int(state.epoch)
     with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
-        for epoch in range(num_done, num_epochs):
-            shared = {"cfg": cfg, "labels": task.labels, "num_labels": task.num_labels}
+        labelled = {"labels": task.labels, "num_labels": task.num_labels}
+
+        def run_epoch(state, cfg, _):
+            how, key = {"cfg": cfg, **labelled}, task.key
             if rows is None:
-                state, info = _epoch(
-                    task.key,
-                    state,
-                    task.docs,
-                    task.hyper,
-                    num_docs=num_docs,
-                    **shared,
-                )
+                args = (key, state, task.docs, task.hyper)
+                state, info = _epoch(*args, num_docs=num_docs, **how)
             else:
-                state, info = stream.epoch(
-                    task.key, state, rows, task.hyper, watch=watch_batches, **shared
-                )
-            info = jax.tree.map(np.asarray, info)
+                args = (key, state, rows, task.hyper)
+                state, info = stream.epoch(*args, watch=watch_batches, **how)
+            return state, jax.tree.map(lambda x: np.asarray(x)[None], info)
+
+        for epoch in range(num_done, num_epochs):
+            # Forms are chosen anew for each epoch: a resumed run chooses the same.
+            state, info = choose.train(run_epoch, state, hyper, cfg, 1)
+            info = jax.tree.map(lambda x: x[0], info)
             watch(epoch, info)
             if not bool(state.finite):
                 checks.finite(parallel.collect(state, num_docs), info, hyper, cfg)

@@ -123,8 +123,9 @@ def epoch(
         new = (done.params.A, done.opt_A)
         jax.tree.map(lambda x, x_s: _assign(x, batch[real], x_s, real), own, new)
 
-    ready, infos, pending = gather(order[0]), [], None
-    for i, batch in enumerate(order):
+    begin = int(state.batch)
+    ready, infos, pending = gather(order[begin]), [], None
+    for i, batch in enumerate(order[begin:], begin):
         (A_s, opt_s), docs, mask, labels_s = ready
         state = state._replace(params=state.params._replace(A=A_s), opt_A=opt_s)
         state, info = step(
@@ -141,12 +142,9 @@ def epoch(
     write_back(*pending)
     watch(number, number)
     A, opt_A = own
-    state = state._replace(
-        params=state.params._replace(A=A),
-        opt_A=opt_A,
-        epoch=state.epoch + state.finite,
-    )
-    return state, jax.tree.map(lambda *x: np.stack(x), *infos)
+    state = state._replace(params=state.params._replace(A=A), opt_A=opt_A)
+    infos = [jax.tree.map(jnp.zeros_like, infos[0])] * begin + infos  # done before
+    return train.completed(state), jax.tree.map(lambda *x: np.stack(x), *infos)
 
 
 def _assign(x: np.ndarray, rows: np.ndarray, x_s: Array, real: np.ndarray) -> None:

@@ -9,6 +9,7 @@ import optax
 
 from dwl_jax import (
     checks,
+    choose,
     embedding,
     forms,
     kernel,
@@ -31,6 +32,7 @@ from dwl_jax.objective import (
 )
 from dwl_jax.types import (
     FACTORED,
+    UNHELD,
     Config,
     Hyper,
     Info,
@@ -96,6 +98,7 @@ def init(
         theta_start=theta,
         features=features,
         epoch=jnp.zeros((), jnp.int32),
+        batch=jnp.zeros((), jnp.int32),
         finite=jnp.ones((), bool),
     )
 
@@ -114,8 +117,10 @@ def step(
 ) -> tuple[State, Info]:
     """One batch of Algorithm 1: topics and weights, then embeddings (lines 6 to 8).
 
-    A step that meets a number that is not finite changes nothing, nor does any step
-    after it: the State stays the last good one, and `Info.fault` says what it was.
+    A step that meets a number that is not finite, or that the kernel's form cannot
+    hold, changes nothing, nor does any step after it: the State stays the last good
+    one, and `Info.fault` says what it was. With `Config.kernel` 'auto' all forms are
+    compiled, and one branch runs; `fit` compiles the one that the numbers need.
     """
     params, features = state.params, state.features
     hyper = decayed(hyper, state.epoch)
@@ -144,6 +149,9 @@ def step(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
+    outgrown = jnp.zeros((), bool)
+    if cfg.kernel not in FACTORED:
+        outgrown = kernel.outgrown(k, simplex.log_topics(params.R))
     move, L, energy, transport_error = embedding_step, None, *jnp.zeros((2,), R.dtype)
     if cfg.step != "none":
         X = cfg.embedding.apply(theta, features)
@@ -153,8 +161,9 @@ def step(
             own = own_topics(batch.labels, cfg.num_topics, num_labels)
         if cfg.kernel not in FACTORED:
             k_D = kernel.build(
-                ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.kernel
+                ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.transport_kernel
             )
+            outgrown |= kernel.outgrown(k_D)
         nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
         how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
         if cfg.kernel in FACTORED:
@@ -172,8 +181,10 @@ def step(
     fault = checks.faults(
         total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
     )
-    finite = state.finite & (fault == 0)
-    pick = lambda new, old: jnp.where(finite, new, old)
+    fault = jnp.where(outgrown, UNHELD, fault)  # then the other numbers say nothing
+    fault = jnp.where(batch.due, fault, 0)
+    moves = state.finite & batch.due & (fault == 0)
+    pick = lambda new, old: jnp.where(moves, new, old)
     rows_s = jax.tree.map(pick, (A_s, opt_A_s), rows_s)
     A, opt_A = put((params.A, state.opt_A), batch.rows, rows_s)
     basis = k.next_basis if cfg.kernel in FACTORED else state.basis
@@ -199,7 +210,8 @@ def step(
         opt_A=opt_A,
         opt_R=opt_R,
         opt_theta=opt_theta,
-        finite=finite,
+        batch=state.batch + moves,
+        finite=state.finite & (fault == 0),
         basis=basis,
     ), info
 
@@ -220,7 +232,7 @@ def epoch(
     Args:
       key: a `jax.random.key`; the epoch's number is folded in, so that a resumed run
         and an uninterrupted one shuffle alike.
-      state: before the epoch.
+      state: before the epoch; one that a fault ended goes on from `state.batch`.
       docs: the corpus, M documents.
       hyper: traced numbers.
       cfg: static choices.
@@ -238,14 +250,25 @@ def epoch(
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
     order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
 
-    def body(state, rows):
+    begin = state.batch
+
+    def body(state, index_and_rows):
+        index, rows = index_and_rows
         docs_s, labels_s = take((docs, labels), rows)
         mask = (rows < M).astype(docs.mass.dtype)
-        batch = Batch(rows, mesh.split(mask), dense(docs_s, N), labels_s, docs_s)
+        y, mask = dense(docs_s, N), mesh.split(mask)
+        batch = Batch(rows, mask, y, labels_s, docs_s, index >= begin)
         return step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
 
-    state, info = jax.lax.scan(body, state, order.reshape(num_batches, s))
-    return state._replace(epoch=state.epoch + state.finite), info
+    batches = jnp.arange(num_batches), order.reshape(num_batches, s)
+    state, info = jax.lax.scan(body, state, batches)
+    return completed(state), info
+
+
+def completed(state: State) -> State:
+    """After an epoch's last batch: the next one begins, unless a step failed."""
+    batch = jnp.where(state.finite, 0, state.batch)
+    return state._replace(epoch=state.epoch + state.finite, batch=batch)
 
 
 @functools.partial(
@@ -372,9 +395,13 @@ def fit(
         features=features,
         labels=labels,
     )
-    state, info = run_epochs(
-        *task, cfg=cfg, num_epochs=num_epochs, num_labels=num_labels
-    )
+    key, state, *rest = task
+
+    def run(state, cfg, num_epochs):
+        sizes = {"num_epochs": num_epochs, "num_labels": num_labels}
+        return run_epochs(key, state, *rest, cfg=cfg, **sizes)
+
+    state, info = choose.train(run, state, hyper, cfg, num_epochs)
     checks.finite(state, info, hyper, cfg)
     return state, info
 

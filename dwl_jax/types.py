@@ -20,18 +20,21 @@ Array = jax.Array
 Step = Literal["explicit", "proximal", "none"]
 Closest = Literal["weight", "distance"]
 KernelForm = Literal["auto", "plain", "scaled", "log", "topics"]
+TransportForm = Literal["auto", "plain", "log"]
 FACTORED = ("topics",)  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
 
-FAULTS = (  # what can stop being finite, in the order of a step
+FAULTS = (  # what can stop being finite, in the order of a step, or be too large
     "the loss",
     "A or its gradient",
     "R or its gradient",
     "theta or its gradient",
     "theta after the embedding step",
+    "a number that the kernel's form cannot hold",
 )
+UNHELD = 1 << FAULTS.index("a number that the kernel's form cannot hold")
 LOSSES = ("kl", "squared", "sinkhorn")
 OPTIMIZERS = {
     "adam": optax.scale_by_adam,
@@ -52,7 +55,8 @@ class Config:
     loss: str | Loss = "kl"
     scale: Scale = "mean"
     squared: bool = False  # squared distances as ground cost
-    kernel: KernelForm = "auto"
+    kernel: KernelForm = "auto"  # how the numbers of D^tau's kernel are held
+    transport_kernel: TransportForm = "auto"  # the same for D's, of the plans T
     topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
     start: Start = "normal"  # of A and R: draws, or clusters of documents
 
@@ -83,6 +87,7 @@ class Config:
         choices = {
             "scale": get_args(Scale),
             "kernel": get_args(KernelForm),
+            "transport_kernel": get_args(TransportForm),
             "step": get_args(Step),
             "closest": get_args(Closest),
             "reduction": get_args(Reduction),
@@ -161,6 +166,7 @@ class State(NamedTuple):
     theta_start: Any  # what the anchor refers to
     features: Array | None  # [N, F] word features of the embedding map
     epoch: Array  # [] int32, epochs done
+    batch: Array  # [] int32, batches done of the next one: 0 but after a fault
     finite: Array  # [] bool, False once a step was not: then nothing moves any more
     basis: Any = None  # what a factored kernel goes on from
 
@@ -174,7 +180,7 @@ class Info(NamedTuple):
     transport_error: Array  # mean L1 error of the plans T
     fast: Array  # the barycenter is by matrix products, not in the log domain
     grad_norm: Array  # of R
-    fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] was not finite
+    fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] came up
     kernel_error: Array  # of a factored kernel's products, relative; 0 for a dense one
 
 
