@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwl_jax import blocks, kernel_topics
-from dwl_jax.types import FACTORED, Config, Hyper
+from dwl_jax.types import Config, Hyper
 
 Array = jax.Array
 DENSE_WORDS = 1_000  # up to here `choose` stays with the matrix
@@ -59,9 +59,7 @@ def sources(k: Any, B: Array, closest: Array) -> tuple[Array, Array]:
 
 
 def first(X: Array, hyper: Hyper, cfg: Config, log_B: Array) -> Any:
-    """What the first kernel of a run goes on from; None for a dense one."""
-    if cfg.kernel not in FACTORED:
-        return None
+    """What the first kernel by topics of a run goes on from."""
     make = lambda X, hyper, log_B: build(X, hyper, cfg, log_B).next_basis
     return jax.jit(make)(X, hyper, log_B)
 

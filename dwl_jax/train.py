@@ -345,9 +345,10 @@ def prepare(
         dtype=dtype,
     )
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
-    X = cfg.embedding.apply(state.params.theta, state.features)
-    log_B = simplex.log_topics(state.params.R)
-    state = state._replace(basis=forms.first(X, hyper, cfg, log_B))
+    if cfg.kernel in FACTORED:
+        X = cfg.embedding.apply(state.params.theta, state.features)
+        log_B = simplex.log_topics(state.params.R)
+        state = state._replace(basis=forms.first(X, hyper, cfg, log_B))
     return Task(key_run, state, docs, hyper, labels, num_labels)
 
 
