@@ -1,6 +1,7 @@
 # Two commands do everything on a machine that has only Python >= 3.11 and make:
 #   make demo   tables, figures and a page to read, small scale, embedded corpus
 #   make test   lint and run the whole test suite
+#   make quick  lint and the tests that take a minute in all, while you work
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 DEMO := runs/demo
 
-.PHONY: demo test lint format clean
+.PHONY: demo test quick lint format clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dwl_jax needs Python 3.11 or newer, found " + sys.version)'
@@ -22,6 +23,9 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+quick: lint
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --quick
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

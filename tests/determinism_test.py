@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from dwl_jax import Config, Hyper, data, fit, infer, model
 
@@ -31,12 +32,28 @@ def run(mode, seed=0):
     return jax.tree.map(np.asarray, (state, info, inferred))
 
 
+def compiled_anew():
+    """Nothing that was compiled is found again, here or in the tests' folder."""
+    jax.clear_caches()
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(autouse=True)
+def the_folder_is_used_again():
+    folder = jax.config.jax_compilation_cache_dir
+    yield
+    if jax.config.jax_compilation_cache_dir != folder:
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["scratch", "finetune", "supervised"])
 def test_twice_the_same_bits(mode):
     first = run(mode)
     if mode == "scratch":
-        jax.clear_caches()  # compiled anew
+        compiled_anew()
     second = run(mode)
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -6,16 +6,17 @@ import subprocess
 import sys
 import time
 
+import conftest
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def environment(cache, **more):
-    """No x64, no odd flags from outside, compiled code kept from run to run."""
+def environment(**more):
+    """No x64, no odd flags from outside, compiled code shared with all other tests."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     env |= {
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_COMPILATION_CACHE_DIR": os.environ[conftest.CACHE],
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         "JAX_PLATFORMS": "cpu",
@@ -25,12 +26,12 @@ def environment(cache, **more):
     return env | more
 
 
-def start(script, *args, cache, **more):
+def start(script, *args, **more):
     """A script as a process, with pipes."""
     return subprocess.Popen(
         [sys.executable, "-m", f"experiments.{script}", *map(str, args)],
         cwd=ROOT,
-        env=environment(cache, **more),
+        env=environment(**more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -43,12 +44,12 @@ def finish(process, timeout=240):
     return process.returncode, out, err
 
 
-def run(script, *args, cache, stdin=None):
+def run(script, *args, stdin=None):
     """A script to its end; it must succeed. Gives stdout."""
     done = subprocess.run(
         [sys.executable, "-m", f"experiments.{script}", *map(str, args)],
         cwd=ROOT,
-        env=environment(cache),
+        env=environment(),
         input=stdin,
         capture_output=True,
         text=True,
@@ -58,12 +59,12 @@ def run(script, *args, cache, stdin=None):
     return done.stdout
 
 
-def python(code, *args, cache, **more):
+def python(code, *args, **more):
     """A piece of code in a fresh process; it must succeed. Gives stdout."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, args)],
         cwd=ROOT,
-        env=environment(cache, **more),
+        env=environment(**more),
         capture_output=True,
         text=True,
         timeout=400,

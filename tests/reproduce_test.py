@@ -204,9 +204,7 @@ def test_flags_that_are_wrong_end_with_one_line(tmp_path):
         "--parts=table9": "--parts=table9: choose among table1",
         "--corpus=csv": "corpus",
     }
-    start = lambda flag: processes.start(
-        "reproduce", flag, f"--out={tmp_path}/n", cache=tmp_path
-    )
+    start = lambda flag: processes.start("reproduce", flag, f"--out={tmp_path}/n")
     for process, said in [(start(flag), said) for flag, said in wrong.items()]:
         code, _, err = processes.finish(process)
         assert code == 1
