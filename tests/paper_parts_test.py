@@ -28,7 +28,6 @@ from experiments.paper import (
 )
 
 TINY = {"num_topics": 2, "dim": 3, "num_iters": 2, "num_epochs": 2, "batch_size": 32}
-TINY |= {"kernel": "plain"}  # half of the compilation
 
 
 @functools.cache

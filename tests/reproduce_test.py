@@ -19,7 +19,6 @@ from experiments.paper import published, report, tau, units
 from experiments.paper import run as run_lib
 
 TINY = {"num_topics": 3, "dim": 4, "num_iters": 2, "num_epochs": 2, "batch_size": 64}
-TINY |= {"kernel": "plain"}  # half of the compilation
 SPEC = corpora.Spec(num_docs=260)
 SETTINGS = {"trials": 2, "splits": 2, "steps": 2, "changes": TINY}
 
