@@ -74,6 +74,23 @@ def of_state(cfg: Config, state: State, hyper: Hyper) -> Config:
     return settle(cfg, X, state.params.R, hyper)  # logits span what their logs do
 
 
+def higher(now: Config, cfg: Config, chosen: Config) -> Config:
+    """What comes after forms that could not hold a step, never below them.
+
+    Those chosen for its state; or, as a step may outgrow its form by its own first
+    half, the next ones. Nothing is above `log` and what is given in `cfg`.
+    """
+    rank = ("plain", "scaled", "log").index
+    names = [n for n in ("kernel", "transport_kernel") if getattr(cfg, n) == "auto"]
+    most = lambda n: max(getattr(now, n), getattr(chosen, n), key=rank)
+    after = dataclasses.replace(now, **{n: most(n) for n in names})
+    if after != now:
+        return after
+    up = {"kernel": {"plain": "scaled"}.get(now.kernel, "log")}
+    up["transport_kernel"] = "log"
+    return dataclasses.replace(now, **{n: up[n] for n in names})
+
+
 def train(
     run: Run, state: State, hyper: Hyper, cfg: Config, num_epochs: int
 ) -> tuple[State, Info]:
@@ -91,16 +108,17 @@ def train(
     """
     if _traced(state):
         return run(state, cfg, num_epochs)
-    begin, infos = int(state.epoch), []
+    begin, infos, now = int(state.epoch), [], of_state(cfg, state, hyper)
     while True:
-        now, skip = of_state(cfg, state, hyper), int(state.batch) if infos else 0
+        skip = int(state.batch) if infos else 0
         state, info = run(state, now, num_epochs - (int(state.epoch) - begin))
         if _traced(state):
             return state, info
         flat = jax.tree.map(lambda x: np.asarray(x).reshape(-1), info)
         fault = np.flatnonzero(flat.fault)[:1]
         outgrown = fault.size and flat.fault[fault[0]] & UNHELD
-        if not outgrown or of_state(cfg, state, hyper) == now:
+        after = higher(now, cfg, of_state(cfg, state, hyper)) if outgrown else now
+        if after == now:
             break
         logging.info(
             "epoch %d, batch %d: kernels %s and %s cannot hold its numbers; going on "
@@ -108,7 +126,7 @@ def train(
             state.epoch, state.batch, now.kernel, now.transport_kernel,
         )  # fmt: skip
         infos.append(jax.tree.map(lambda x: x[skip : fault[0]], flat))  # noqa: B023
-        state = state._replace(finite=state.finite | True)
+        state, now = state._replace(finite=state.finite | True), after
     if not infos:
         return state, info
     infos.append(jax.tree.map(lambda x: x[skip:], flat))

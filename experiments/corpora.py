@@ -78,10 +78,6 @@ class Spec:
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: flags.FLAGS[name].value for name in names})
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Spec":
-        return cls(**values)
-
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -80,6 +80,19 @@ def test_fit_compiles_one_form():
     assert [(cfg.kernel, cfg.transport_kernel) for cfg in seen] == [("plain", "plain")]
 
 
+def test_forms_only_rise_within_a_call():
+    form = lambda k, t: dataclasses.replace(CFG, kernel=k, transport_kernel=t)
+    plain, scaled = form("plain", "plain"), form("scaled", "plain")
+    assert choose.higher(plain, CFG, scaled) == scaled
+    assert choose.higher(scaled, CFG, plain) == form("log", "log")  # no way back
+    assert choose.higher(plain, CFG, plain) == form("scaled", "log")
+    last = form("log", "log")
+    assert choose.higher(last, CFG, plain) == last
+    given = form("plain", "auto")
+    assert choose.higher(plain, given, plain) == form("plain", "log")
+    assert choose.higher(form("plain", "log"), given, scaled) == form("plain", "log")
+
+
 def test_embeddings_that_drive_apart_go_on_in_the_next_form(caplog):
     """No epoch is lost and no number is NaN: as if `log` had run all the way."""
     key, epochs = jax.random.key(3), 4
