@@ -220,7 +220,7 @@ def test_documents_of_ten_thousand_different_words():
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
     logs=st.lists(st.floats(-12.0, 0.0), min_size=20, max_size=20),
     absent=st.sets(st.integers(0, 19), max_size=14),

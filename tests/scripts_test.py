@@ -195,8 +195,8 @@ def test_flags_that_do_not_parse(tmp_path):
         assert "flag" in err.lower()
 
 
-LONG = ("--epochs=60", "--keep=2", "--checkpoint_every=3")
-ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
+LONG = ("--epochs=100", "--keep=2", "--checkpoint_every=3")
+ENDS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 
 
 @pytest.mark.slow
