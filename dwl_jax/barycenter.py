@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from dwl_jax import held, masses, topicwise
 from dwl_jax import kernel as kernel_lib
-from dwl_jax import masses, topicwise
 
 Array = jax.Array
 Kernel = kernel_lib.Kernel
@@ -76,7 +76,13 @@ def barycenter(
                 f"log_scal must be {(*batch, K, N)}, got {log_scal.shape}."
             )
         h = log_scal.reshape(-1, K, N)
-    if kernel.form == "topics":
+    if kernel.form == "held":
+        if num_iters > 1 or log_scal is not None:
+            raise ValueError(
+                "a held kernel is for one iteration from scalings of 1: build another."
+            )
+        log_y, h, error = _once(log_B, lam, kernel)
+    elif kernel.form == "topics":
         log_y, h, error = topicwise.barycenter(log_B, lam, kernel, h, num_iters)
     else:
         log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
@@ -85,6 +91,16 @@ def barycenter(
         h.reshape(*batch, K, N),
         jax.lax.stop_gradient(error).reshape(batch),
     )
+
+
+def _once(log_B, lam, kernel):
+    """One iteration from scalings of 1, by the topics' own documents."""
+    v = held.vertices(log_B, kernel)
+    log_y = lam @ v
+    y, phi = jax.tree.map(jnp.exp, jax.lax.stop_gradient((log_y, v)))
+    apart = lambda phi: jnp.sum(jnp.abs(phi[None, :] - y), axis=-1)
+    error = jnp.sum(lam * jax.lax.map(apart, phi).T, axis=-1)
+    return log_y, log_y[:, None, :] - v[None, :, :], error
 
 
 class _Trace(NamedTuple):

@@ -32,6 +32,13 @@ class Ground(NamedTuple):
         power = jnp.exp(self.power * jnp.log(ratio))  # twice as fast as ** on a CPU
         return jnp.where(apart, power, 0.0) / self.epsilon
 
+    def fall(self, D2: Array) -> Array:
+        """-dC / dD2; 0 where words coincide but for rounding."""
+        apart = 8.0 * jnp.finfo(D2.dtype).eps * self.unit < D2
+        D2 = jnp.where(apart, D2, 1.0)
+        exponent = self.exponent(D2)
+        return jnp.where(apart, self.power * jnp.exp(-exponent) * exponent / D2, 0.0)
+
 
 def ground(
     X: Array, tau, epsilon, *, squared: bool = False, scale: Scale = "mean"
@@ -64,6 +71,31 @@ def squared_distances(X: Array, Z: Array) -> Array:
     X, Z = X - centre, Z - centre
     size = jnp.sum(X**2, axis=-1)[:, None] + jnp.sum(Z**2, axis=-1)[None, :]
     return jnp.maximum(size - 2.0 * (X @ Z.T), 0.0)
+
+
+def between(X: Array, block: tuple[Array, int]) -> Array:
+    """Squared distances from a block of words to all, [n, N]; 0 from each to itself."""
+    begin, size = block
+    D2 = squared_distances(jax.lax.dynamic_slice_in_dim(X, begin, size), X)
+    own = begin + jnp.arange(size)[:, None] == jnp.arange(X.shape[0])[None, :]
+    return jnp.where(own, 0.0, D2)
+
+
+def scan_rows(fn, carry):
+    """fn(carry, (first row, number of rows)) over blocks of the rows of an array.
+
+    Args:
+      fn: gives the carry and something to stack; the last block begins early enough to
+        be whole, so that some rows come twice.
+      carry: with a row for each word.
+
+    Returns:
+      The carry and what was stacked, as `jax.lax.scan`.
+    """
+    N = carry.shape[0]
+    size = min(_ROWS, N)
+    begins = jnp.minimum(jnp.arange(-(-N // size)) * size, N - size)
+    return jax.lax.scan(lambda c, begin: fn(c, (begin, size)), carry, begins)
 
 
 def map_rows(fn, X: Array, *args: Array):

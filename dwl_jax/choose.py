@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from dwl_jax import kernel
+from dwl_jax import kernel, objective
 from dwl_jax.types import FACTORED, UNHELD, Config, Hyper, Info, State
 
 Array = jax.Array
@@ -41,7 +41,9 @@ def settle(cfg: Config, X: Any, log_B: Any, hyper: Hyper) -> Config:
     reach = most / float(hyper.epsilon_transport)
     plans = reach, 0.0, np.inf  # which have no scaled form
     chosen = {
-        "kernel": kernel.form_for(*topics, X.dtype),
+        "kernel": kernel.form_for(
+            *topics, X.dtype, once=objective.may_hold(cfg, len(X))
+        ),
         "transport_kernel": kernel.form_for(*plans, X.dtype),
     }
     auto = {name: form for name, form in chosen.items() if getattr(cfg, name) == "auto"}

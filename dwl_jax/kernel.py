@@ -36,6 +36,8 @@ _MAX_SPREAD = {"float32": 64.0, "float64": 672.0}
 # With r the largest exponent, logs of scalings differ by at most 2 r from word to word:
 # masses between exp(-2 r) and exp(2 r) are held with room for N and for small topics.
 _MAX_REACH = {"float32": 32.0, "float64": 300.0}
+# One iteration starts from scalings of 1, which plain numbers hold as far as exp goes.
+MAX_ONCE = _MAX_SPREAD
 # The same for columns that have a log of their own, and for the masses of a topic.
 _MAX_SCALED = {"float32": 120.0, "float64": 1200.0}
 _MAX_TOPIC = {"float32": 64.0, "float64": 200.0}
@@ -153,7 +155,9 @@ def _check(cost: Array, epsilon: Array | float) -> None:
         raise ValueError("cost must be symmetric.")
 
 
-def form_for(reach: float, shift: float, span: float, dtype: Any) -> Form:
+def form_for(
+    reach: float, shift: float, span: float, dtype: Any, *, once: bool = False
+) -> Form:
     """The cheapest form for numbers that are known, a little inside its limits.
 
     Args:
@@ -161,10 +165,11 @@ def form_for(reach: float, shift: float, span: float, dtype: Any) -> Form:
       shift: smallest cost / epsilon off the diagonal.
       span: of the logs of a topic's masses, see `span`.
       dtype: of the numbers.
+      once: for one iteration, by a kernel that is held.
     """
     name, margin = jnp.dtype(dtype).name, 1.01
     near = (reach - shift) * margin, reach * margin, span * margin
-    if near[1] <= _MAX_REACH[name]:
+    if near[1] <= (MAX_ONCE if once else _MAX_REACH)[name]:
         return "plain"
     return "scaled" if _near(*near, name) else "log"
 
@@ -193,7 +198,9 @@ def holds(
       log_B: topics that `scaled` is to hold, [K, N].
       log_scal: scalings that `plain` is to start from, or None for 1.
     """
-    name = kernel.log_C.dtype.name
+    name = kernel.reach.dtype.name
+    if form == "held":
+        return kernel.reach <= MAX_ONCE[name]
     if form == "plain":
         small = kernel.reach <= _MAX_REACH[name]
         if log_scal is not None:

@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dwl_jax import blocks, embedding, forms, held, kernel, losses, simplex, transport
 from dwl_jax import cost as cost_lib
-from dwl_jax import embedding, forms, kernel, losses, simplex, transport
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents
 from dwl_jax.types import FACTORED, Config, Hyper
 
 Array = jax.Array
+FEW_WORDS = 1_000  # up to here a kernel has all that its forms need
 _AT_ONCE = 1 << 25  # masses of all topics of some documents, with a factored kernel
 
 
@@ -45,8 +46,22 @@ def distilled_kernel(
     """
     if cfg.kernel in FACTORED:
         return forms.build(X, hyper, cfg, log_B, basis)
+    if cfg.kernel == "plain" and may_hold(cfg, X.shape[0]):
+        return held.make(X, ground(X, hyper, cfg))
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
     return kernel.build(cost, hyper.epsilon, form=cfg.kernel)
+
+
+def may_hold(cfg: Config, num_words: int) -> bool:
+    """Whether many words are multiplied by the topics' kernel, and once alone."""
+    once = cfg.num_iters == 1 and cfg.loss != "sinkhorn"
+    return once and num_words > FEW_WORDS
+
+
+def ground(X: Array, hyper: Hyper, cfg: Config) -> blocks.Ground:
+    """D_theta^tau over epsilon, for a kernel made by blocks."""
+    choices = {"squared": cfg.squared, "scale": cfg.scale}
+    return blocks.ground(X, hyper.tau, hyper.epsilon, **choices)
 
 
 def document_loss(y: Array, log_y: Array, k: kernel.Kernel, hyper, cfg) -> Array:
@@ -87,6 +102,7 @@ def topic_loss(
     features: Array | None,
     hyper: Hyper,
     basis: Any = None,
+    k: Any = None,
     *,
     cfg: Config,
     num_labels: int = 0,
@@ -101,6 +117,7 @@ def topic_loss(
       features: of the embedding map, [N, F], or None.
       hyper: traced numbers.
       basis: of a factored kernel, to go on from.
+      k: a kernel that is held from an earlier step; made of theta if None.
       cfg: static choices.
       num_labels: 0, or how many labels the documents may have.
 
@@ -110,7 +127,8 @@ def topic_loss(
     """
     X = cfg.embedding.apply(theta, features)
     log_B = simplex.log_topics(R)
-    k = distilled_kernel(X, hyper, cfg, log_B, basis)
+    if k is None:
+        k = distilled_kernel(X, hyper, cfg, log_B, basis)
 
     bary = barycenter(log_B, simplex.weights(A_s), k, num_iters=cfg.num_iters)
     loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
