@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from dwl_jax import held, masses, topicwise
+from dwl_jax import held, masses
 from dwl_jax import kernel as kernel_lib
 
 Array = jax.Array
@@ -82,8 +82,6 @@ def barycenter(
                 "a held kernel is for one iteration from scalings of 1: build another."
             )
         log_y, h, error = _once(log_B, lam, kernel)
-    elif kernel.form == "topics":
-        log_y, h, error = topicwise.barycenter(log_B, lam, kernel, h, num_iters)
     else:
         log_y, h, error = _solve(log_B, lam, kernel, h, num_iters)
     return Barycenter(

@@ -1,7 +1,7 @@
-"""The kernel of many words, a block of rows at a time: nothing of size N x N is kept.
+"""The kernel of many words, made a block of rows at a time.
 
 Squared distances come from a matrix product here, which puts coinciding words up to
-1e-3 of a unit apart in float32: enough for the factored kernels, which are approximate.
+1e-3 of a unit apart in float32.
 """
 
 from typing import NamedTuple
@@ -96,29 +96,3 @@ def scan_rows(fn, carry):
     size = min(_ROWS, N)
     begins = jnp.minimum(jnp.arange(-(-N // size)) * size, N - size)
     return jax.lax.scan(lambda c, begin: fn(c, (begin, size)), carry, begins)
-
-
-def map_rows(fn, X: Array, *args: Array):
-    """fn(numbers of some words [n], their rows of X and of args), over all words.
-
-    The gradient goes through the blocks again instead of keeping them.
-    """
-    N = X.shape[0]
-    size = min(_ROWS, N)
-    number = -(-N // size)
-    rows = jnp.minimum(jnp.arange(number * size), N - 1).reshape(number, size)
-    block = jax.checkpoint(lambda r: fn(r, X[r], *(a[r] for a in args)))
-    out = jax.lax.map(block, rows)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:N], out)
-
-
-def off_diagonal(rows: Array, X_rows: Array, X: Array, ground: Ground) -> Array:
-    """Rows of C without its diagonal, [n, N]."""
-    C = jnp.exp(-ground.exponent(squared_distances(X_rows, X)))
-    return jnp.where(rows[:, None] == jnp.arange(X.shape[0])[None, :], 0.0, C)
-
-
-def products(X: Array, ground: Ground, v: Array) -> Array:
-    """(C - I) v, [N, r], by blocks of rows."""
-    some = lambda rows, X_rows: off_diagonal(rows, X_rows, X, ground) @ v
-    return map_rows(some, X)

@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from dwl_jax import kernel, objective
-from dwl_jax.types import FACTORED, UNHELD, Config, Hyper, Info, State
+from dwl_jax.types import UNHELD, Config, Hyper, Info, State
 
 Array = jax.Array
 Run = Callable[[State, Config, int], tuple[State, Info]]
@@ -30,7 +30,7 @@ def settle(cfg: Config, X: Any, log_B: Any, hyper: Hyper) -> Config:
       log_B: topics, [K, N].
       hyper: numbers.
     """
-    if cfg.kernel in FACTORED or "auto" not in (cfg.kernel, cfg.transport_kernel):
+    if "auto" not in (cfg.kernel, cfg.transport_kernel):
         return cfg
     if _traced((X, log_B, hyper)):
         return cfg

@@ -16,10 +16,9 @@ from dwl_jax.kernel import Kernel
 from dwl_jax.objective import (
     distilled_kernel,
     document_loss,
-    documents_at_once,
     weight_penalty,
 )
-from dwl_jax.types import FACTORED, Config, Hyper, Model
+from dwl_jax.types import Config, Hyper, Model
 
 Array = jax.Array
 _RATE = 0.3  # of Adam on the weights; it falls to 0 as a cosine
@@ -51,9 +50,8 @@ def infer(
     loss has more than one minimum; the best of all steps is given back, not the last.
     A training document gets its own loss back or a better one.
 
-    With a factored kernel all steps are on geometric means of the topics' documents,
-    which are barycenters at the first iteration and cost K N for a document instead of
-    products with the kernel. What they find is judged by the barycenter.
+    Barycenters of one iteration are geometric means of the topics' documents, at K N
+    for a document, and all steps are on those.
 
     Args:
       docs: Documents over the model's words, or counts [M, N].
@@ -118,35 +116,31 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
 
 @functools.partial(jax.jit, static_argnames="cfg")
 def _documents(log_B, X, hyper, *, cfg):
-    return _alone(log_B, distilled_kernel(X, hyper, cfg, log_B), cfg)
+    log_y = _alone(log_B, distilled_kernel(X, hyper, cfg), cfg)
+    return jax.nn.log_softmax(log_y, axis=-1)
 
 
 def _alone(log_B: Array, k: Kernel, cfg: Config) -> Array:
-    """`topic_documents` by a kernel that is there, [K, N]."""
-    log_y = barycenter(
-        log_B,
-        jnp.eye(log_B.shape[0], dtype=log_B.dtype),
-        k,
-        num_iters=cfg.num_iters,
-    ).log_y
-    return jax.nn.log_softmax(log_y, axis=-1)
+    """Log barycenters at lambda = e_k, not normalised, [K, N]."""
+    each = jnp.eye(log_B.shape[0], dtype=log_B.dtype)
+    return barycenter(log_B, each, k, num_iters=cfg.num_iters).log_y
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_steps"))
 def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
     K, N = log_B.shape
-    k = distilled_kernel(X, hyper, cfg, log_B)
+    k = distilled_kernel(X, hyper, cfg)
     opt = optax.scale_by_adam()  # whatever trained the model
 
     def evaluate(A, y, num_iters, log_scal=None):
-        bary = barycenter(
-            log_B,
-            simplex.weights(A),
-            k,
-            num_iters=num_iters,
-            log_scal=log_scal,
-        )
-        return document_loss(y, judged(bary.log_y), k, hyper, cfg), bary
+        lam = simplex.weights(A)
+        if cfg.num_iters == 1:
+            log_y = lam @ alone
+        else:
+            log_y, log_scal, _ = barycenter(
+                log_B, lam, k, num_iters=num_iters, log_scal=log_scal
+            )
+        return document_loss(y, judged(log_y), k, hyper, cfg), log_y, log_scal
 
     def judged(log_y):
         if observed is None:
@@ -158,9 +152,9 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
         """Adam on the weights: where it ends, and the best place it saw."""
 
         def total(A, log_scal):
-            loss, bary = evaluate(A, y, num_iters, log_scal)
+            loss, _, found = evaluate(A, y, num_iters, log_scal)
             loss = loss + weight_penalty(A, hyper)
-            return jnp.sum(loss), (loss, bary.log_scal if warm else log_scal)
+            return jnp.sum(loss), (loss, found if warm else log_scal)
 
         def body(carry, rate):
             A, opt_state, log_scal, best_A, best = carry
@@ -177,44 +171,27 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
         return A, opt_state, best_A
 
     def outcome(A, y):
-        loss, bary = evaluate(A, y, cfg.num_iters)
-        found = Inference(simplex.weights(A), loss, bary.log_y)
+        loss, log_y, _ = evaluate(A, y, cfg.num_iters)
+        found = Inference(simplex.weights(A), loss, log_y)
         return found, loss + weight_penalty(A, hyper)
 
     def better(one, other):
         return pick(one[1] <= other[1], one, other)
 
-    vertices = _alone(log_B, k, cfg)
+    alone = _alone(log_B, k, cfg)
     quick = (3 * num_steps) // 4
-
-    def descend_means(A, y, rates):
-        """Adam on weights of the topics' documents instead of barycenters."""
-
-        def total(A):
-            log_y = judged(simplex.weights(A) @ vertices)
-            loss = document_loss(y, log_y, k, hyper, cfg) + weight_penalty(A, hyper)
-            return jnp.sum(loss)
-
-        def body(carry, rate):
-            delta, opt_state = jax.vmap(opt.update)(jax.grad(total)(carry[0]), carry[1])
-            return (carry[0] - rate * delta, opt_state), None
-
-        return jax.lax.scan(body, (A, jax.vmap(opt.init)(A)), rates)[0][0]
 
     def batch(docs_s):
         y = dense(docs_s, N)
-        alone = jax.vmap(
+        one = jax.vmap(
             lambda v: document_loss(
                 y, judged(jnp.broadcast_to(v, y.shape)), k, hyper, cfg
             )
-        )(vertices)
-        from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(alone, 0), K, dtype=y.dtype)
+        )(jax.nn.log_softmax(alone, axis=-1))
+        from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(one, 0), K, dtype=y.dtype)
         A = jnp.concatenate([jnp.zeros_like(from_one), from_one])
         turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
         rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
-        if cfg.kernel in FACTORED:
-            ends = half(descend_means(A, jnp.concatenate([y, y]), rates))
-            return functools.reduce(better, [outcome(A, y) for A in ends])[0]
         # Going on from the scalings of the step before, few iterations do ...
         both = descend(
             A,
@@ -222,7 +199,7 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
             jnp.concatenate([y, y]),
             rates[:quick],
             max(1, cfg.num_iters // 4),
-            warm=True,
+            warm=cfg.num_iters > 1,
         )
         one, other = (jax.tree.map(lambda x, i=i: half(x)[i], both) for i in range(2))
         # ... but they are judged as training is, and so is the end.
@@ -234,7 +211,7 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
         found += [outcome(A, y) for A in (A, best_A)]
         return functools.reduce(better, found)[0]
 
-    return map_batches(batch, docs, documents_at_once(cfg, N))
+    return map_batches(batch, docs, cfg.batch_size)
 
 
 def pick(first: Array, one: Any, other: Any) -> Any:

@@ -5,15 +5,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dwl_jax import blocks, embedding, forms, held, kernel, losses, simplex, transport
+from dwl_jax import (
+    blocks,
+    embedding,
+    held,
+    kernel,
+    losses,
+    simplex,
+    supports,
+    transport,
+)
 from dwl_jax import cost as cost_lib
 from dwl_jax.barycenter import barycenter
 from dwl_jax.documents import Documents
-from dwl_jax.types import FACTORED, Config, Hyper
+from dwl_jax.types import FEW_WORDS, Config, Hyper
 
 Array = jax.Array
-FEW_WORDS = 1_000  # up to here a kernel has all that its forms need
-_AT_ONCE = 1 << 25  # masses of all topics of some documents, with a factored kernel
 
 
 class Batch(NamedTuple):
@@ -23,7 +30,7 @@ class Batch(NamedTuple):
     mask: Array  # [s] 1 or 0
     y: Array  # [s, N]
     labels: Array | None  # [s] int, -1 where unknown
-    docs: Documents | None = None  # the same as y, [s, S]; for factored kernels
+    docs: Documents | None = None  # the same as y, [s, S]; for plans on supports
     due: Array | bool = True  # [] bool, False if this step was done before
 
 
@@ -32,20 +39,8 @@ def ground_cost(X: Array, cfg: Config) -> Array:
     return cost_lib.scale(cost_lib.distance_matrix(X, squared=cfg.squared), cfg.scale)
 
 
-def distilled_kernel(
-    X: Array,
-    hyper: Hyper,
-    cfg: Config,
-    log_B: Array | None = None,
-    basis: Any = None,
-) -> kernel.Kernel:
-    """The kernel of D_theta^tau that the topics are learned with.
-
-    A factored one is nearest where the topics `log_B` [K, N] have their mass, and goes
-    on from the `basis` of a kernel near it, if there is one.
-    """
-    if cfg.kernel in FACTORED:
-        return forms.build(X, hyper, cfg, log_B, basis)
+def distilled_kernel(X: Array, hyper: Hyper, cfg: Config) -> kernel.Kernel:
+    """The kernel of D_theta^tau that the topics are learned with."""
     if cfg.kernel == "plain" and may_hold(cfg, X.shape[0]):
         return held.make(X, ground(X, hyper, cfg))
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)
@@ -87,13 +82,6 @@ def own_topics(labels: Array, K: int, num_labels: int) -> Array:
     return (labels[:, None] == topic_label[None, :]) | (labels[:, None] < 0)
 
 
-def documents_at_once(cfg: Config, num_words: int) -> int:
-    """How many documents go through inference's Sinkhorn loops together."""
-    if cfg.kernel not in FACTORED:
-        return cfg.batch_size
-    return max(1, min(cfg.batch_size, _AT_ONCE // (cfg.num_topics * num_words)))
-
-
 def topic_loss(
     A_s: Array,
     R: Array,
@@ -101,7 +89,6 @@ def topic_loss(
     batch: Batch,
     features: Array | None,
     hyper: Hyper,
-    basis: Any = None,
     k: Any = None,
     *,
     cfg: Config,
@@ -116,7 +103,6 @@ def topic_loss(
       batch: the documents.
       features: of the embedding map, [N, F], or None.
       hyper: traced numbers.
-      basis: of a factored kernel, to go on from.
       k: a kernel that is held from an earlier step; made of theta if None.
       cfg: static choices.
       num_labels: 0, or how many labels the documents may have.
@@ -128,7 +114,7 @@ def topic_loss(
     X = cfg.embedding.apply(theta, features)
     log_B = simplex.log_topics(R)
     if k is None:
-        k = distilled_kernel(X, hyper, cfg, log_B, basis)
+        k = distilled_kernel(X, hyper, cfg)
 
     bary = barycenter(log_B, simplex.weights(A_s), k, num_iters=cfg.num_iters)
     loss = document_loss(batch.y, bary.log_y, k, hyper, cfg)
@@ -144,7 +130,12 @@ def topic_loss(
 
 
 def closest_topic(
-    lam: Array, log_B: Array, y: Array, k: kernel.Kernel, own: Array | None, cfg: Config
+    lam: Array,
+    log_B: Array,
+    y: Array,
+    k: kernel.Kernel | None,
+    own: Array | None,
+    cfg: Config,
 ) -> Array:
     """k_m of Eq. (6): the topic of largest weight or smallest distance, [s].
 
@@ -152,7 +143,7 @@ def closest_topic(
       lam: topic weights, [s, K].
       log_B: topics, [K, N].
       y: documents, [s, N].
-      k: kernel of D, for distances.
+      k: kernel of D, if `cfg.closest` is `distance`.
       own: topics a document may choose from (supervised mode), [s, K], or None.
       cfg: static choices.
     """
@@ -162,6 +153,85 @@ def closest_topic(
     if own is not None:
         score = jnp.where(own, score, -jnp.inf)
     return jnp.argmax(score, axis=-1)
+
+
+class Followed(NamedTuple):
+    """Embeddings after a batch's transports."""
+
+    theta: Any
+    energy: Array | float  # [] Tr(X' L X) before
+    error: Array  # [s] L1 error of each plan's document side
+    outgrown: Array | bool  # the kernel's form cannot hold the plans
+
+
+def follow_transports(
+    theta: Any,
+    theta_start: Any,
+    A_s: Array,
+    R: Array,
+    batch: Batch,
+    features: Array | None,
+    hyper: Hyper,
+    *,
+    weight: Array,
+    cfg: Config,
+    num_labels: int = 0,
+) -> Followed:
+    """Theta on E(theta) of a batch's transports (Eqs. 6 and 7), and the protection.
+
+    Many words take part where documents and topics have mass: a document on its words,
+    a topic on its heaviest. Few take part all, by one kernel for the batch.
+
+    Args:
+      theta: of the embeddings.
+      theta_start: what protects them.
+      A_s: logits of the batch's topic weights, [s, K].
+      R: logits of the topics, [K, N].
+      batch: the documents.
+      features: of the embedding map, [N, F], or None.
+      hyper: traced numbers.
+      weight: of each document in the sum of plans, [s].
+      cfg: static choices.
+      num_labels: 0, or how many labels the documents may have.
+
+    Returns:
+      A Followed.
+    """
+    args = (theta, theta_start, features)
+    if cfg.step == "none":
+        theta = embedding_step(*args, None, hyper, cfg)
+        return Followed(theta, jnp.zeros((), R.dtype), jnp.zeros_like(weight), False)
+    X = cfg.embedding.apply(theta, features)
+    lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
+    own = None
+    if num_labels:
+        own = own_topics(batch.labels, cfg.num_topics, num_labels)
+    how = {"num_iters": cfg.transport_iters, "weight": weight}
+    if on_supports(cfg, X.shape[0]):
+        nearest = closest_topic(lam, log_B, batch.y, None, own, cfg)
+        words, b = supports.heaviest(log_B, cfg.topic_words)
+        units = {"squared": cfg.squared, "scale": cfg.scale}
+        cost = blocks.ground(X, 1.0, hyper.epsilon_transport, **units)
+        plans = supports.pull(
+            b[nearest], batch.docs, X, cost, words=words[nearest], **how
+        )
+        theta = pulled_step(*args, plans.LX, hyper, cfg)
+        return Followed(theta, plans.energy, plans.error, False)
+    k = kernel.build(
+        ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.transport_kernel
+    )
+    nearest = closest_topic(lam, log_B, batch.y, k, own, cfg)
+    plans = transport.aggregate(log_B[nearest], batch.y, k, **how)
+    L = embedding.laplacian(plans.T)
+    theta = embedding_step(*args, L, hyper, cfg)
+    energy = embedding.spread_energy(X, L)
+    return Followed(theta, energy, plans.error, kernel.outgrown(k))
+
+
+def on_supports(cfg: Config, num_words: int) -> bool:
+    """Whether plans are between heaviest words: of many, if nothing asks for all."""
+    asked = cfg.step != "explicit" or cfg.closest != "weight"
+    return num_words > FEW_WORDS and not asked
 
 
 def embedding_step(

@@ -7,9 +7,17 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from dwl_jax import embedding, removed
-from dwl_jax.types import Config, Hyper
+from dwl_jax.types import FEW_WORDS, Config, Hyper
 
 Mode = Literal["scratch", "finetune", "supervised"]
+_MANY_WORDS = {
+    "epsilon": 0.07,
+    "rate_theta": 2.0,
+    "batch_size": 128,
+    "num_iters": 1,
+    "transport_iters": 2,
+    "num_epochs": 5,
+}
 _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
 _LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
@@ -62,17 +70,22 @@ def paper(*, pretrained: bool = False, **changes) -> Preset:
     return _change(Preset(cfg, hyper, 5 if pretrained else 50), changes)
 
 
-def default(*, mode: Mode = "scratch", **changes) -> Preset:
-    """Settings that learn, chosen on validation data: the table is in BUILD_NOTES.md.
+def default(*, mode: Mode = "scratch", num_words: int = 0, **changes) -> Preset:
+    """Settings that learn, chosen on validation data: the tables are in BUILD_NOTES.md.
 
     KL loss, squared distances divided by their mean, topics that start as clusters of
     documents, a weak prior on their weights, Adam, the joint update beside the paper's
     Laplacian step, all rates falling to 0 over the epochs.
 
+    More than 1,000 words blur a topic more, and less of a batch's transports is on
+    each: epsilon is smaller and the rate of their step larger. One Sinkhorn iteration,
+    a kernel that is renewed every few steps, smaller batches, five epochs.
+
     Args:
       mode: `scratch`; `finetune`, which keeps vectors, made by `starting_vectors`, and
         learns beside them; or `supervised`, in which topic weights are also pulled to
         the label's topics.
+      num_words: N, if known.
       **changes: any field of Config or Hyper, or num_epochs. `decay_epochs` is
         num_epochs unless given.
 
@@ -87,6 +100,8 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
         hyper = hyper._replace(rate_joint=0.2, rate_theta=1.5)
     elif mode == "supervised":
         hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
+    if num_words > FEW_WORDS:
+        changes = _MANY_WORDS | changes
     found = _change(Preset(cfg, hyper, 20), changes)
     if mode == "finetune" and "embedding" not in changes:
         beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)
@@ -95,32 +110,6 @@ def default(*, mode: Mode = "scratch", **changes) -> Preset:
         return found
     decay = found.hyper._replace(decay_epochs=float(found.num_epochs))
     return found._replace(hyper=decay)
-
-
-def large(*, mode: Mode = "scratch", **changes) -> Preset:
-    """`default` for more than 1,000 words: what docs/large.md measures.
-
-    The more words, the more of them blur a topic: at the default's epsilon, thousands
-    leave it no shape of its own. The more words, the less of a batch's transports is on
-    each, so their step has a larger rate. Two Sinkhorn iterations, of which documents
-    share the first, smaller batches, five epochs.
-
-    Args:
-      mode: as for `default`.
-      **changes: as for `default`.
-
-    Returns:
-      A Preset.
-    """
-    few = {
-        "epsilon": 0.07,
-        "rate_theta": 2.0,
-        "batch_size": 128,
-        "num_iters": 2,
-        "transport_iters": 2,
-        "num_epochs": 5,
-    }
-    return default(mode=mode, **(few | changes))
 
 
 def starting_vectors(

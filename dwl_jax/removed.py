@@ -11,7 +11,7 @@ class Removed(NamedTuple):
     instead: str
 
 
-_ONE_FORM = "large vocabularies have one kernel, 'topics'"
+_ONE_FORM = "nothing: the kernel of many words is held as a whole"
 
 FIELDS = {
     "clip_norm": Removed(
@@ -35,6 +35,7 @@ VALUES = {
     ("kernel", "fast"): _SAME_MODEL,
     ("kernel", "lowrank"): _SAME_MODEL,
     ("kernel", "neighbours"): _SAME_MODEL,
+    ("kernel", "topics"): _SAME_MODEL,
     ("scale", "max"): "'mean', with epsilon in its unit",
     ("scale", "median"): "'mean', with epsilon in its unit",
     ("step", "inner"): "'explicit' or 'proximal'",

@@ -50,6 +50,12 @@ def sinkhorn(
     return f[:, None, :] * C * g[:, :, None], g * to_words(f)
 
 
+def heaviest(log_B: Array, number: int) -> tuple[Array, Array]:
+    """Each topic's heaviest words and their masses, which sum to 1: [K, n] each."""
+    log_b, words = jax.lax.top_k(log_B, min(number, log_B.shape[1]))
+    return words, jax.nn.softmax(log_b, axis=-1)
+
+
 def pull(
     b: Array,
     docs: Documents,

@@ -11,27 +11,20 @@ from dwl_jax import (
     checks,
     choose,
     embedding,
-    forms,
     kernel,
     mesh,
     simplex,
     start,
-    supports,
-    transport,
 )
 from dwl_jax.documents import Documents, dense
 from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
     Batch,
-    closest_topic,
-    embedding_step,
-    ground_cost,
+    follow_transports,
     own_topics,
-    pulled_step,
     topic_loss,
 )
 from dwl_jax.types import (
-    FACTORED,
     UNHELD,
     Config,
     Hyper,
@@ -132,7 +125,7 @@ def step(
         has_aux=True,
     )
     (total, (loss, error, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
-        A_s, params.R, params.theta, batch, features, hyper, state.basis
+        A_s, params.R, params.theta, batch, features, hyper
     )
     count = jnp.sum(batch.mask)
     share = 1.0 / count if cfg.reduction == "mean" else 1.0
@@ -149,61 +142,35 @@ def step(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
-    outgrown = jnp.zeros((), bool)
-    if cfg.kernel not in FACTORED:
-        outgrown = kernel.outgrown(k, simplex.log_topics(params.R))
-    move, L, energy, transport_error = embedding_step, None, *jnp.zeros((2,), R.dtype)
-    if cfg.step != "none":
-        X = cfg.embedding.apply(theta, features)
-        lam, log_B = simplex.weights(A_s), simplex.log_topics(R)
-        own, k_D = None, None
-        if num_labels:
-            own = own_topics(batch.labels, cfg.num_topics, num_labels)
-        if cfg.kernel not in FACTORED:
-            k_D = kernel.build(
-                ground_cost(X, cfg), hyper.epsilon_transport, form=cfg.transport_kernel
-            )
-            outgrown |= kernel.outgrown(k_D)
-        nearest = closest_topic(lam, log_B, batch.y, k_D, own, cfg)
-        how = {"num_iters": cfg.transport_iters, "weight": share * batch.mask}
-        if cfg.kernel in FACTORED:
-            b, words = forms.sources(k, jnp.exp(log_B), nearest)
-            ground = forms.undistilled(X, hyper, cfg)
-            plans = supports.pull(b, batch.docs, X, ground, words=words, **how)
-            move, L, energy = pulled_step, plans.LX, plans.energy
-        else:
-            plans = transport.aggregate(log_B[nearest], batch.y, k_D, **how)
-            L = embedding.laplacian(plans.T)
-            energy = embedding.spread_energy(X, L)
-        transport_error = jnp.sum(batch.mask * plans.error) / count
-    theta = move(theta, state.theta_start, features, L, hyper, cfg)
+    pulled = follow_transports(
+        theta, state.theta_start, A_s, R, batch, features, hyper,
+        weight=share * batch.mask, cfg=cfg, num_labels=num_labels,
+    )  # fmt: skip
+    theta = pulled.theta
 
     fault = checks.faults(
         total, (grad_A, A_s), (grad_R, R), (grad_theta, joint_theta), theta
     )
+    outgrown = kernel.outgrown(k, simplex.log_topics(params.R)) | pulled.outgrown
     fault = jnp.where(outgrown, UNHELD, fault)  # then the other numbers say nothing
     fault = jnp.where(batch.due, fault, 0)
     moves = state.finite & batch.due & (fault == 0)
     pick = lambda new, old: jnp.where(moves, new, old)
     rows_s = jax.tree.map(pick, (A_s, opt_A_s), rows_s)
     A, opt_A = put((params.A, state.opt_A), batch.rows, rows_s)
-    basis = k.next_basis if cfg.kernel in FACTORED else state.basis
-    R, opt_R, theta, opt_theta, basis = jax.tree.map(
+    R, opt_R, theta, opt_theta = jax.tree.map(
         pick,
-        (R, state_R, theta, state_theta, basis),
-        (params.R, state.opt_R, params.theta, state.opt_theta, state.basis),
+        (R, state_R, theta, state_theta),
+        (params.R, state.opt_R, params.theta, state.opt_theta),
     )
     info = Info(
         loss=jnp.sum(batch.mask * loss) / count,
-        energy=energy,
+        energy=pulled.energy,
         error=jnp.sum(batch.mask * error) / count,
-        transport_error=transport_error,
-        fast=k.fits
-        if cfg.kernel in FACTORED
-        else kernel.multiplied(k, simplex.log_topics(params.R)),
+        transport_error=jnp.sum(batch.mask * pulled.error) / count,
+        fast=kernel.multiplied(k, simplex.log_topics(params.R)),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
-        kernel_error=k.error if cfg.kernel in FACTORED else jnp.zeros((), R.dtype),
     )
     return state._replace(
         params=Params(A, R, theta),
@@ -212,7 +179,6 @@ def step(
         opt_theta=opt_theta,
         batch=state.batch + moves,
         finite=state.finite & (fault == 0),
-        basis=basis,
     ), info
 
 
@@ -345,10 +311,6 @@ def prepare(
         dtype=dtype,
     )
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
-    if cfg.kernel in FACTORED:
-        X = cfg.embedding.apply(state.params.theta, state.features)
-        log_B = simplex.log_topics(state.params.R)
-        state = state._replace(basis=forms.first(X, hyper, cfg, log_B))
     return Task(key_run, state, docs, hyper, labels, num_labels)
 
 

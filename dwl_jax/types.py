@@ -19,12 +19,12 @@ from dwl_jax.losses import Loss
 Array = jax.Array
 Step = Literal["explicit", "proximal", "none"]
 Closest = Literal["weight", "distance"]
-KernelForm = Literal["auto", "plain", "scaled", "log", "topics"]
+KernelForm = Literal["auto", "plain", "scaled", "log"]
 TransportForm = Literal["auto", "plain", "log"]
-FACTORED = ("topics",)  # forms without a matrix of N x N
 Reduction = Literal["mean", "sum"]
 Start = Literal["normal", "documents"]
 Optimizer = str | optax.GradientTransformation
+FEW_WORDS = 1_000  # up to so many, all of them take part in everything
 
 FAULTS = (  # what can stop being finite, in the order of a step, or be too large
     "the loss",
@@ -57,7 +57,7 @@ class Config:
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"  # how the numbers of D^tau's kernel are held
     transport_kernel: TransportForm = "auto"  # the same for D's, of the plans T
-    topic_words: int = 64  # of each topic, whose rows the kernel `topics` keeps
+    topic_words: int = 192  # of each topic, that transports move where words are many
     start: Start = "normal"  # of A and R: draws, or clusters of documents
 
     embedding: EmbeddingMap = one_hot
@@ -77,10 +77,7 @@ class Config:
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
-        for name in (
-            *sizes,
-            "topic_words",
-        ):
+        for name in (*sizes, "topic_words"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")
@@ -104,22 +101,6 @@ class Config:
                     f"Config.{name} must be one of {', '.join(allowed)}; "
                     f"got {getattr(self, name)!r}."
                 )
-        if self.kernel in FACTORED:
-            if self.step not in ("explicit", "none"):
-                raise ValueError(
-                    f"Config.step {self.step!r} needs the Laplacian as a matrix, which "
-                    f"Config.kernel {self.kernel!r} does not form."
-                )
-            if self.closest != "weight":
-                raise ValueError(
-                    f"Config.closest 'distance' needs a dense kernel, not "
-                    f"{self.kernel!r}."
-                )
-        if self.kernel == "topics" and self.loss == "sinkhorn":
-            raise ValueError(
-                "Config.kernel 'topics' multiplies nothing but topics: the loss "
-                "'sinkhorn' needs another."
-            )
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
         given = self.embedding.given
@@ -168,7 +149,6 @@ class State(NamedTuple):
     epoch: Array  # [] int32, epochs done
     batch: Array  # [] int32, batches done of the next one: 0 but after a fault
     finite: Array  # [] bool, False once a step was not: then nothing moves any more
-    basis: Any = None  # what a factored kernel goes on from
 
 
 class Info(NamedTuple):
@@ -181,7 +161,6 @@ class Info(NamedTuple):
     fast: Array  # the barycenter is by matrix products, not in the log domain
     grad_norm: Array  # of R
     fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] came up
-    kernel_error: Array  # of a factored kernel's products, relative; 0 for a dense one
 
 
 class Model(NamedTuple):

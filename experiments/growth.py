@@ -1,13 +1,12 @@
 """How the time of a step grows with the vocabulary, and of an epoch with the corpus.
 
     python -m experiments.growth --sizes=1000,2000,4000,8000 --out=DIR
-    python -m experiments.growth --sizes=2284 --forms=dense --forms=topics
     python -m experiments.growth --documents=1000000
     python -m experiments.growth --greenkhorn
     python -m experiments.growth --draw=DIR/growth.json --figure=docs/growth.svg
 
 The recipe for large vocabularies on drawn documents (word frequencies as 1 / rank, 9
-words each), forms and sizes in turn in one process, best of --repeats. Seconds of the
+words each), sizes in turn in one process, best of --repeats. Seconds of the
 processor are given beside those of the clock: on a shared machine they are what can be
 compared.
 """
@@ -21,12 +20,11 @@ import numpy as np
 import scipy.sparse as sp
 from absl import flags
 
-from dwl_jax import presets, stream, train, types
+from dwl_jax import choose, presets, stream, train
 from experiments import cli
 from experiments.greenkhorn import greenkhorn
 
 _STEPS = 8  # one after the other: some look at the whole kernel, some do not
-FORMS = {"dense": "auto"} | {form: form for form in types.FACTORED}
 
 
 def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
@@ -39,12 +37,13 @@ def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
     return sp.csr_array((ones, (rows, words.ravel())), shape=(num_docs, num_words))
 
 
-def make_step(form: str, num_words: int, changes: dict):
-    """A compiled step and its first arguments."""
-    recipe = presets.large(kernel=FORMS[form], **changes)
+def make_step(num_words: int, changes: dict):
+    """Compiled steps, and the memory of one."""
+    recipe = presets.default(num_words=num_words, **changes)
     cfg = recipe.cfg
     counts = draw_counts(cfg.batch_size, num_words)
     task = train.prepare(jax.random.key(0), counts, recipe.hyper, cfg=cfg)
+    cfg = choose.of_state(cfg, task.state, task.hyper)
     rows = stream.from_counts(counts)
     docs, mask = rows.take(np.arange(cfg.batch_size)), np.ones(cfg.batch_size, "f4")
     static = {"cfg": cfg, "num_words": num_words, "num_labels": 0}
@@ -55,21 +54,18 @@ def make_step(form: str, num_words: int, changes: dict):
             state, info = stream.step(state, docs, mask, None, task.hyper, **static)
         return jax.block_until_ready((state, info))[1]
 
-    info = run()
+    run()
     lowered = stream.step.lower(task.state, docs, mask, None, task.hyper, **static)
-    memory = lowered.compile().memory_analysis().temp_size_in_bytes
-    return run, float(info.kernel_error), memory
+    return run, lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-def measure(forms, sizes, changes, repeats: int) -> list[dict]:
-    """Seconds of a step for each form and size."""
+def measure(sizes, changes, repeats: int) -> list[dict]:
+    """Seconds of a step for each size."""
     cells = []
     for num_words in sizes:
-        for form in forms:
-            run, error, memory = make_step(form, num_words, changes)
-            cell = {"form": form, "N": num_words, "error": error}
-            cell |= {"temporary_GB": memory / 1024**3, "run": run}
-            cells.append(cell | {"clock": np.inf, "processor": np.inf})
+        run, memory = make_step(num_words, changes)
+        cell = {"N": num_words, "temporary_GB": memory / 1024**3, "run": run}
+        cells.append(cell | {"clock": np.inf, "processor": np.inf})
     for _ in range(repeats):
         for cell in cells:
             clock, processor = time.perf_counter(), time.process_time()
@@ -81,9 +77,9 @@ def measure(forms, sizes, changes, repeats: int) -> list[dict]:
     return [{k: v for k, v in cell.items() if k != "run"} for cell in cells]
 
 
-def exponent(cells: list[dict], form: str) -> float:
+def exponent(cells: list[dict]) -> float:
     """Slope of log time over log N."""
-    mine = [(c["N"], c["processor"]) for c in cells if c["form"] == form]
+    mine = [(c["N"], c["processor"]) for c in cells]
     return float(np.polyfit(*np.log(np.array(mine)).T, 1)[0])
 
 
@@ -155,12 +151,10 @@ def figure(cells: list[dict], path: str) -> None:
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(5, 3.2))
-    for form in dict.fromkeys(c["form"] for c in cells):
-        mine = [(c["N"], c["processor"]) for c in cells if c["form"] == form]
-        label = form
-        if len(mine) > 1:
-            label = f"{form}: N^{exponent(cells, form):.2f}"
-        ax.loglog(*zip(*mine, strict=True), "o-", label=label)
+    label = f"N^{exponent(cells):.2f}"
+    ax.loglog(
+        [c["N"] for c in cells], [c["processor"] for c in cells], "o-", label=label
+    )
     sizes = []
     for N in sorted({c["N"] for c in cells}):  # labels must not touch
         if not sizes or 1.3 * sizes[-1] < N:
@@ -204,18 +198,13 @@ def main(argv):
         )
         return
     sizes = [int(n) for n in FLAGS.sizes]
-    cells = measure(FLAGS.forms, sizes, changes, FLAGS.repeats)
-    print(
-        "| form | N | clock s | processor s | error | temporary GB |\n"
-        + "|---" * 6
-        + "|"
-    )
+    cells = measure(sizes, changes, FLAGS.repeats)
+    print("| N | clock s | processor s | temporary GB |\n" + "|---" * 4 + "|")
     for c in cells:
-        print(f"| {c['form']} | {c['N']:,} | {c['clock']:.2f} | {c['processor']:.2f} | "
-              f"{c['error']:.3f} | {c['temporary_GB']:.2f} |")  # fmt: skip
+        print(f"| {c['N']:,} | {c['clock']:.3f} | {c['processor']:.3f} | "
+              f"{c['temporary_GB']:.2f} |")  # fmt: skip
     if len(sizes) > 1:
-        for form in FLAGS.forms:
-            print(f"exponent of {form}: {exponent(cells, form):.2f}")
+        print(f"exponent: {exponent(cells):.2f}")
     if FLAGS.out:
         os.makedirs(FLAGS.out, exist_ok=True)
         with open(os.path.join(FLAGS.out, "growth.json"), "w") as handle:
@@ -224,7 +213,6 @@ def main(argv):
 
 def define_flags():
     flags.DEFINE_list("sizes", ["1000", "2000", "4000"], "Numbers of words.")
-    flags.DEFINE_multi_enum("forms", ["topics"], list(FORMS), "Kernels, repeated.")
     flags.DEFINE_integer("repeats", 3, "Best of so many.", lower_bound=1)
     flags.DEFINE_integer("documents", 0, "Measure an epoch of so many instead.")
     for name in ("num_topics", "num_iters", "topic_words", "batch_size"):

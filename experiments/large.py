@@ -10,14 +10,12 @@ procedure to find, with the 90 % interval of that sample.
 
 import dataclasses
 import os
-from typing import get_args
 
 import numpy as np
 import scipy.sparse as sp
 from absl import flags, logging
 
 from dwl_jax import data, infer, infer_rows, io
-from dwl_jax.types import KernelForm
 from experiments import cli, corpora, rundir
 
 TOP_N = (1, 3, 5)
@@ -158,8 +156,8 @@ def main(argv):
     saved = io.load_model(os.path.join(FLAGS.run, "model"))
     if saved.vocab != corpus.vocab:
         raise ValueError(f"{FLAGS.run} has another vocabulary than its corpus.")
-    if FLAGS.kernel:
-        cfg = dataclasses.replace(saved.cfg, kernel=FLAGS.kernel)
+    if FLAGS.judge_iters:
+        cfg = dataclasses.replace(saved.cfg, num_iters=FLAGS.judge_iters)
         saved = saved._replace(cfg=cfg)
     if note["split"] == "all":
         logging.warning("%s was trained on all admissions, these too.", FLAGS.run)
@@ -185,11 +183,11 @@ def define_flags():
         "run", None, "Run directory of experiments.train.", required=True
     )
     flags.DEFINE_enum("part", "test", ["valid", "test"], "What is evaluated.")
-    flags.DEFINE_enum(
-        "kernel",
+    flags.DEFINE_integer(
+        "judge_iters",
         None,
-        get_args(KernelForm),
-        "Judge by this form, so that runs with other kernels can be compared.",
+        "Judge by so many Sinkhorn iterations, so that different runs can be compared.",
+        lower_bound=1,
     )
     flags.DEFINE_integer("limit", None, "Evaluate the first so many alone.")
     flags.DEFINE_bool("baselines", True, "Also the baselines, which are learned anew.")

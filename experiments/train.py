@@ -21,17 +21,15 @@ from dwl_jax import (
     checks,
     data,
     forecast,
-    forms,
     parallel,
     presets,
     runner,
     settings,
-    start,
     stream,
     types,
 )
 from dwl_jax import train as train_lib
-from dwl_jax.data import Corpus, hierarchy
+from dwl_jax.data import Corpus
 from dwl_jax.versions import versions
 from experiments import cli, corpora, results, rundir
 
@@ -49,11 +47,6 @@ _VECTORS = flags.DEFINE_string("vectors", None, "finetune: word2vec or GloVe fil
 _WORD2VEC = flags.DEFINE_enum(
     "word2vec", "input", data.word2vec.WHICH, "finetune: which vectors of Word2Vec."
 )
-_COARSE = flags.DEFINE_bool(
-    "coarse",
-    False,
-    "Codes start from their ICD categories, which are trained on first, as long.",
-)
 _LABELS = flags.DEFINE_string("labels", "died", "supervised: name of the label.")
 _SPLIT = flags.DEFINE_enum(
     "split", "train", ["train", "all"], "Train on the training half, or on everything."
@@ -66,7 +59,7 @@ _STREAM = flags.DEFINE_enum(
     "auto",
     ["auto", "yes", "no"],
     "Documents and their weights stay on the host, a batch at a time on the device. "
-    "auto: with a kernel by topics, on one device.",
+    "auto: with more than 1,000 words, on one device.",
 )
 _FORECAST = flags.DEFINE_bool("forecast", True, "Say time and memory before the start.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on where the run in --out stopped.")
@@ -122,8 +115,7 @@ def preset(num_words: int = 0) -> presets.Preset:
     changes = {n: flags.FLAGS[n].value for n in _SETTINGS if flags.FLAGS[n].present}
     if _EPOCHS.value is not None:
         changes["num_epochs"] = _EPOCHS.value
-    make = presets.large if num_words > forms.DENSE_WORDS else presets.default
-    return make(mode=_MODE.value, **changes)
+    return presets.default(mode=_MODE.value, num_words=num_words, **changes)
 
 
 def check_flags() -> None:
@@ -134,8 +126,6 @@ def check_flags() -> None:
         raise ValueError(f"{names} are needed together.")
     if _VECTORS.value and _MODE.value != "finetune":
         raise ValueError(f"--vectors: --mode={_MODE.value} starts without vectors.")
-    if _COARSE.value and (_MODE.value == "finetune" or _COORDINATOR.value):
-        raise ValueError("--coarse: for one process, in a mode without vectors.")
     several_devices = _COORDINATOR.value or (_NUM_DEVICES.value or 1) > 1
     if _STREAM.value == "yes" and several_devices:
         raise ValueError("--stream=yes is for one device.")
@@ -154,54 +144,11 @@ def starting_vectors(corpus: Corpus, cfg: types.Config) -> np.ndarray | None:
     return presets.starting_vectors(found.X, cfg, corpus.kinds)
 
 
-def streamed(cfg: types.Config, mesh) -> bool:
-    """Whether documents stay on the host."""
+def streamed(num_words: int, mesh) -> bool:
+    """Whether documents stay on the host: with many words, if nothing is said."""
     if _STREAM.value != "auto":
         return _STREAM.value == "yes"
-    return cfg.kernel in types.FACTORED and mesh is None
-
-
-def first_topics(corpus: Corpus, cfg: types.Config) -> jax.Array:
-    """Logs of topics like those that training will start from, [K, N]."""
-    key, size = jax.random.key(_SEED.value), (cfg.num_topics, corpus.num_words)
-    if cfg.start == "normal":
-        return jax.nn.log_softmax(jax.random.normal(key, size))
-    docs, names = corpus.documents(np.float32), ("num_topics", "num_words")
-    return start.from_documents(key, docs, **dict(zip(names, size, strict=True)))[1]
-
-
-def settle(recipe, vectors, corpus: Corpus) -> presets.Preset:
-    """The recipe with a kernel that suits the vocabulary, which is logged."""
-    g, key = recipe.cfg.embedding, jax.random.key(_SEED.value)
-    how = {"vectors": vectors, "dtype": np.float32}
-    X = g.apply(g.init(key, corpus.num_words, recipe.cfg.dim, **how), None)
-    log_B = None
-    if recipe.cfg.kernel == "auto" and corpus.num_words > forms.DENSE_WORDS:
-        log_B = first_topics(corpus, recipe.cfg)
-    choice = forms.choose(X, recipe.hyper, recipe.cfg, log_B)
-    logging.info("kernel: %s", choice.why)
-    return recipe._replace(cfg=choice.cfg)
-
-
-def from_categories(corpus: Corpus, recipe: presets.Preset) -> np.ndarray:
-    """Embeddings near those that the codes' categories learn first, [N, dim]."""
-    coarse, of_word = hierarchy.to_categories(corpus)
-    logging.info("coarse to fine: %d categories first", coarse.num_words)
-    task = train_lib.prepare(
-        jax.random.key(_SEED.value),
-        coarse.documents(),
-        recipe.hyper,
-        cfg=recipe.cfg,
-        num_words=coarse.num_words,
-    )
-    ended = runner.run(
-        task,
-        cfg=recipe.cfg,
-        num_epochs=recipe.num_epochs,
-        rows=stream.from_counts(coarse.counts, task.docs.mass.dtype),
-    )
-    X = train_lib.model(ended.state, recipe.cfg).X
-    return hierarchy.start_from(X, of_word, seed=_SEED.value)
+    return num_words > types.FEW_WORDS and mesh is None
 
 
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
@@ -215,7 +162,6 @@ def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
         "mode": _MODE.value,
         "vectors": _VECTORS.value or (_WORD2VEC.value if vectors is not None else None),
         "vectors_sha256": None if vectors is None else sha(vectors),
-        "coarse": _COARSE.value,
         "labels": _LABELS.value if classes else None,
         "classes": list(classes),
         "seed": _SEED.value,
@@ -245,9 +191,6 @@ def main(argv):
         labels, classes = corpus.label_codes(_LABELS.value)
     recipe = preset(corpus.num_words)
     vectors = starting_vectors(corpus, recipe.cfg)
-    recipe = settle(recipe, vectors, corpus)
-    if _COARSE.value:
-        vectors = from_categories(corpus, recipe)
     task = train_lib.prepare(
         jax.random.key(_SEED.value),
         corpus.documents(np.float64 if jax.config.jax_enable_x64 else np.float32),
@@ -262,7 +205,7 @@ def main(argv):
     logging.info("training on %s", corpus.summary())
 
     rows = None
-    if streamed(recipe.cfg, mesh):
+    if streamed(corpus.num_words, mesh):
         rows = stream.from_counts(corpus.counts, task.docs.mass.dtype)
         if _FORECAST.value:
             found = forecast.measure(task, rows, cfg=recipe.cfg)

@@ -29,33 +29,52 @@ def dense(X, epsilon=0.3, tau=0.75, squared=True, scale="mean"):
     return kernel.build(cost.distill(D, tau), epsilon)
 
 
-def topics(seed=1, dtype=jnp.float64):
-    rng = np.random.default_rng(seed)
-    log_B = jax.nn.log_softmax(jnp.asarray(2 * rng.standard_normal((K, N)), dtype))
-    return log_B, jnp.asarray(rng.dirichlet(np.ones(K), 4), dtype)
+def entries(X, how):
+    """C by blocks."""
+    return jnp.exp(-how.exponent(blocks.between(X, (0, len(X)))))
 
 
 class BlocksTest(parameterized.TestCase):
     @parameterized.product(squared=[True, False], scale=["mean", "none"])
     def test_entries_are_those_of_the_dense_kernel(self, squared, scale):
         X = embeddings()
-        C = jnp.exp(dense(X, squared=squared, scale=scale).log_C) - jnp.eye(N)
-        rows = jnp.array([3, 0, 39])
-        how = ground(X, squared=squared, scale=scale)
-        got = blocks.off_diagonal(rows, X[rows], X, how)
-        np.testing.assert_allclose(got, C[rows], atol=1e-12)
+        want = jnp.exp(dense(X, squared=squared, scale=scale).log_C)
+        got = entries(X, ground(X, squared=squared, scale=scale))
+        np.testing.assert_allclose(got, want, atol=1e-12)
+
+    def test_a_block_is_its_rows(self):
+        X = embeddings()
+        want = blocks.between(X, (0, N))[30:37]
+        got = blocks.between(X, (jnp.asarray(30), 7))
+        np.testing.assert_allclose(got, want, atol=1e-12)
+        np.testing.assert_array_equal(got[jnp.arange(7), 30 + jnp.arange(7)], 0.0)
+
+    def test_rows_of_all_blocks_are_visited(self):
+        rows, blocks._ROWS = blocks._ROWS, 7
+        try:
+            seen, _ = blocks.scan_rows(
+                lambda x, b: (
+                    jax.lax.dynamic_update_slice(x, b[0] + jnp.arange(b[1]), (b[0],)),
+                    None,
+                ),
+                jnp.full(N, -1),
+            )
+        finally:
+            blocks._ROWS = rows
+        np.testing.assert_array_equal(seen, np.arange(N))
 
     def test_a_power_of_one_needs_no_power(self):
         X = embeddings()
-        rows = jnp.arange(N)
-        entries = lambda tau: blocks.off_diagonal(rows, X, X, ground(X, tau=tau))
-        np.testing.assert_allclose(entries(1.0), entries(jnp.asarray(1.0)), rtol=1e-10)
+        of = lambda tau: entries(X, ground(X, tau=tau))
+        np.testing.assert_allclose(of(1.0), of(jnp.asarray(1.0)), rtol=1e-10)
 
-    def test_gradient_is_finite_where_words_coincide(self):
-        X = embeddings().at[1].set(embeddings()[0])
-        rows = jnp.arange(N)
-        f = lambda X: jnp.sum(blocks.off_diagonal(rows, X, X, ground(X)))
-        self.assertTrue(bool(jnp.isfinite(jax.grad(f)(X)).all()))
+    @parameterized.parameters(0.75, 1.0)
+    def test_fall_is_the_derivative(self, tau):
+        X = embeddings()
+        how, D2 = ground(X, tau=tau), jnp.array([0.0, 1e-3, 0.7, 5.0])
+        want = -jax.vmap(jax.grad(lambda d: jnp.exp(-how.exponent(d))))(D2)
+        np.testing.assert_allclose(how.fall(D2)[1:], want[1:], rtol=1e-10)
+        self.assertEqual(float(how.fall(D2)[0]), 0.0)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import pytest
 SLOW = (
     "api", "barycenter", "barycenter_edges", "barycenter_grid", "baselines", "bench",
     "blocks", "checkpoint", "checks", "choices", "choose", "data_nhds", "determinism",
-    "embedding", "evaluate", "greenkhorn", "growth", "hierarchy", "hostile", "infer",
-    "io", "kernel", "kernel_topics", "large", "losses", "objective", "paper_parts",
+    "embedding", "evaluate", "greenkhorn", "growth", "hostile", "infer",
+    "io", "kernel", "large", "losses", "objective", "paper_parts",
     "parallel", "protocol", "readme", "reproduce", "runner", "scripts", "start",
     "stream", "study", "supports", "train", "transport",
 )  # fmt: skip

@@ -54,19 +54,6 @@ def test_train_writes_what_it_says(run_dir):
 
 
 @pytest.mark.slow
-def test_train_from_the_host_with_a_kernel_by_topics(tmp_path):
-    args = [a for a in SMALL if a.split("=")[0] not in ("--num_topics", "--kernel")]
-    args += ["--topics=2", "--kernel=topics", "--topic_words=9", "--epochs=2"]
-    processes.run("train", *args, *CORPUS, f"--out={tmp_path}/r")
-    saved = io.load_model(tmp_path / "r" / "model")
-    assert (saved.cfg.kernel, saved.cfg.topic_words) == ("topics", 9)
-    assert saved.model.log_B.shape == (2, 81)
-    rows = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
-    error = [json.loads(row)["kernel_error"] for row in rows]
-    assert len(error) == 6 and min(error) > 0.0
-
-
-@pytest.mark.slow
 def test_infer_script_is_the_library(run_dir, tmp_path):
     text = "d_4280 d_5849,p_3995\n\nd_0389 d_0389\n"
     args = (f"--model={run_dir}", "--docs=-", "--num_steps=30")

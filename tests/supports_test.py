@@ -1,6 +1,7 @@
 """Transport on supports against the aggregate over all words, and training with it."""
 
 import dataclasses
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,8 @@ from dwl_jax import (
     blocks,
     cost,
     embedding,
-    forms,
     kernel,
+    objective,
     supports,
     train,
     transport,
@@ -94,59 +95,58 @@ class TrainTest(parameterized.TestCase):
         rng = np.random.default_rng(3)
         self.counts = rng.poisson(0.2, (40, N)) + np.eye(40, N, dtype=int)
         self.counts[30:, 0] = 1
-        self.cfg = Config(num_topics=3, dim=4, batch_size=16, num_iters=3, squared=True)
+        self.cfg = Config(num_topics=3, dim=4, batch_size=16, num_iters=1, squared=True)
         self.hyper = Hyper(epsilon=0.3)
 
-    def fit(self, **changes):
+    def fit(self, few_words, **changes):
         cfg = dataclasses.replace(self.cfg, **changes)
-        state, info = dwl_jax.fit(
-            jax.random.key(0), self.counts, self.hyper, cfg=cfg, num_epochs=2
-        )
+        with mock.patch.object(objective, "FEW_WORDS", few_words):
+            jax.clear_caches()
+            state, info = dwl_jax.fit(
+                jax.random.key(0), self.counts, self.hyper, cfg=cfg, num_epochs=2
+            )
+        jax.clear_caches()
         return train.model(state, cfg), info
 
-    def test_all_entries_train_as_the_dense_kernel_does(self):
-        want, want_info = self.fit(kernel="plain")
-        got, info = self.fit(kernel="topics", topic_words=N)
-        np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-3)
-        np.testing.assert_allclose(info.energy, want_info.energy, rtol=1e-2)
-        np.testing.assert_allclose(got.X, want.X, atol=0.02)
-        self.assertTrue((info.kernel_error < 1e-3).all())
+    @parameterized.parameters(1, 2)
+    def test_all_words_of_topics_train_as_all_words_do(self, num_iters):
+        want, want_info = self.fit(N, num_iters=num_iters)
+        got, info = self.fit(1, num_iters=num_iters, topic_words=N)
+        np.testing.assert_allclose(info.loss, want_info.loss, rtol=1e-5)
+        np.testing.assert_allclose(info.energy, want_info.energy, rtol=1e-3)
+        np.testing.assert_allclose(got.X, want.X, atol=2e-4)
 
-    def test_topics_of_few_words_learn_and_report_their_error(self):
-        want, want_info = self.fit(kernel="plain")
-        got, info = self.fit(kernel="topics", topic_words=6)
+    def test_heaviest_words_pull_nearly_as_all_do(self):
+        want, want_info = self.fit(N)
+        got, info = self.fit(1, topic_words=N // 2)
         np.testing.assert_allclose(info.loss, want_info.loss, rtol=0.02)
-        self.assertTrue((info.kernel_error > 1e-4).all() and info.fast.all())
-        self.assertLess(info.kernel_error.max(), 0.5)
+        self.assertTrue((info.energy != want_info.energy).all())
         cosine = np.sum(got.X * want.X) / np.linalg.norm(got.X) / np.linalg.norm(want.X)
-        self.assertGreater(cosine, 0.9)
+        self.assertGreater(cosine, 0.95)
+
+    def test_heaviest_words_have_a_topics_mass(self):
+        log_B = jnp.log(jnp.array([[0.1, 0.6, 0.3], [0.5, 0.5, 0.0]]))
+        words, mass = supports.heaviest(log_B, 2)
+        np.testing.assert_array_equal(words, [[1, 2], [0, 1]])
+        np.testing.assert_allclose(mass, [[2 / 3, 1 / 3], [0.5, 0.5]], rtol=1e-12)
+        self.assertEqual(supports.heaviest(log_B, 192)[0].shape, (2, 3))
 
     @parameterized.parameters(
-        ({"kernel": "topics", "step": "proximal"}, "step"),
-        ({"kernel": "topics", "closest": "distance"}, "closest"),
+        {"step": "proximal"}, {"closest": "distance"}, {"step": "none"}
+    )
+    def test_what_needs_all_words_gets_them(self, **changes):
+        cfg = dataclasses.replace(self.cfg, **changes)
+        self.assertFalse(objective.on_supports(cfg, 5_000))
+        self.assertTrue(objective.on_supports(self.cfg, 5_000))
+
+    @parameterized.parameters(
         ({"topic_words": 0}, "topic_words"),
-        ({"kernel": "topics", "loss": "sinkhorn"}, "sinkhorn"),
+        ({"kernel": "topics"}, "kernel 'topics' was removed"),
         ({"kernel": "sparse"}, "kernel"),
     )
-    def test_choices_that_do_not_go_together_are_named(self, changes, name):
+    def test_choices_that_are_none_are_named(self, changes, name):
         with self.assertRaisesRegex(ValueError, name):
             dataclasses.replace(self.cfg, **changes)
-
-    def test_auto_chooses_by_size_and_measured_error(self):
-        few = forms.choose(np.zeros((N, 4)), self.hyper, self.cfg)
-        self.assertEqual(few.cfg.kernel, "auto")
-        rng = np.random.default_rng(5)
-        X = rng.standard_normal((1_100, 3)).astype(np.float32)
-        log_B = jax.nn.log_softmax(3 * rng.standard_normal((3, 1_100)))
-        own = forms.choose(X, self.hyper._replace(epsilon=0.1), self.cfg, log_B)
-        self.assertEqual(own.cfg.kernel, "topics")
-        self.assertLess(own.error, 0.15)
-        self.assertIn("64 words", own.why)
-        alone = forms.choose(X, self.hyper, self.cfg)
-        self.assertEqual(alone.cfg.kernel, "auto")
-        rough = forms.choose(X, self.hyper._replace(epsilon=0.005), self.cfg, log_B)
-        self.assertEqual(rough.cfg.kernel, "auto")
-        self.assertIn("% off", rough.why)
 
 
 if __name__ == "__main__":
