@@ -18,7 +18,7 @@ from dwl_jax.objective import (
     document_loss,
     weight_penalty,
 )
-from dwl_jax.types import Config, Hyper, Model
+from dwl_jax.types import Config, Hyper, Model, reading
 
 Array = jax.Array
 _RATE = 0.3  # of Adam on the weights; it falls to 0 as a cosine
@@ -77,7 +77,7 @@ def infer(
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
     X = embedding.ground(model.X, cfg.embedding)  # here: all maps share what compiles
-    cfg = choose.settle(cfg, X, model.log_B, hyper)
+    cfg = choose.settle(reading(cfg), X, model.log_B, hyper)
     static = {"cfg": cfg, "num_steps": num_steps}
     return _infer(docs, model.log_B, X, hyper, observed, **static)
 
@@ -110,7 +110,7 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     becomes the topic's documents after the kernel's blur.
     """
     X = embedding.ground(model.X, cfg.embedding)
-    cfg = choose.settle(cfg, X, model.log_B, hyper)
+    cfg = choose.settle(reading(cfg), X, model.log_B, hyper)
     return _documents(model.log_B, X, hyper, cfg=cfg)
 
 

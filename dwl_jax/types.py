@@ -170,6 +170,13 @@ class Model(NamedTuple):
     X: Array  # [N, dim]
 
 
+def reading(cfg: Config) -> Config:
+    """What inference depends on: Configs that differ elsewhere share what compiles."""
+    names = ("batch_size", "num_iters", "loss", "scale", "squared", "kernel")
+    kept = {name: getattr(cfg, name) for name in names}
+    return Config(**kept, transport_kernel="plain")
+
+
 def optimizer(choice: Optimizer) -> optax.GradientTransformation:
     """An optax transformation that gives directions; `Hyper` has the rates."""
     return OPTIMIZERS[choice]() if isinstance(choice, str) else choice

@@ -19,6 +19,8 @@ SLOW = (
     "parallel", "protocol", "readme", "reproduce", "runner", "scripts", "start",
     "stream", "study", "supports", "train", "transport",
 )  # fmt: skip
+# Files of few and long tests begin, so that no worker waits for one at the end.
+LONG = ("parallel", "reproduce", "scripts", "readme", "paper_parts", "determinism")
 CACHE = "DWL_JAX_TEST_CACHE"  # the folder's name, for workers and for `processes`
 
 jax.config.update("jax_enable_x64", True)
@@ -32,6 +34,11 @@ def pytest_addoption(parser):
 def pytest_ignore_collect(collection_path, config):
     name = collection_path.name.removesuffix("_test.py")
     return True if config.getoption("--quick") and name in SLOW else None
+
+
+def pytest_collection_modifyitems(items):
+    name = lambda item: item.path.name.removesuffix("_test.py")
+    items.sort(key=lambda item: name(item) not in LONG)
 
 
 def pytest_configure(config):
