@@ -10,8 +10,6 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from ott.geometry import geometry
-from ott.solvers import linear
 
 from dwl_jax import kernel as kernel_lib
 from dwl_jax import masses
@@ -51,6 +49,9 @@ def plan(
     Returns:
       A Plan; differentiable (implicitly) with respect to u, v and D.
     """
+    from ott.geometry import geometry  # here: it takes as long to load as all else
+    from ott.solvers import linear
+
     chex.assert_shape(D, (u.shape[0], v.shape[0]))
     with jax.numpy_rank_promotion("allow"):
         geom = geometry.Geometry(cost_matrix=D, epsilon=epsilon)
