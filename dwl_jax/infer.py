@@ -170,10 +170,11 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
         (A, opt_state, _, best_A, _), _ = jax.lax.scan(body, start, rates)
         return A, opt_state, best_A
 
-    def outcome(A, y):
+    def outcomes(A, y):
+        """Of two logits for each document, [2 s, K]: both halves."""
         loss, log_y, _ = evaluate(A, y, cfg.num_iters)
         found = Inference(simplex.weights(A), loss, log_y)
-        return found, loss + weight_penalty(A, hyper)
+        return halves((found, loss + weight_penalty(A, hyper)))
 
     def better(one, other):
         return pick(one[1] <= other[1], one, other)
@@ -191,24 +192,23 @@ def _infer(docs, log_B, X, hyper, observed, *, cfg, num_steps):
         from_one = _ONE_TOPIC * jax.nn.one_hot(jnp.argmin(one, 0), K, dtype=y.dtype)
         A = jnp.concatenate([jnp.zeros_like(from_one), from_one])
         turn = jnp.arange(num_steps, dtype=y.dtype) * (jnp.pi / num_steps)
-        rates = _RATE * 0.5 * (1.0 + jnp.cos(turn))
+        rates, twice = _RATE * 0.5 * (1.0 + jnp.cos(turn)), jnp.concatenate([y, y])
         # Going on from the scalings of the step before, few iterations do ...
         both = descend(
             A,
             jax.vmap(opt.init)(A),
-            jnp.concatenate([y, y]),
+            twice,
             rates[:quick],
             max(1, cfg.num_iters // 4),
             warm=cfg.num_iters > 1,
         )
-        one, other = (jax.tree.map(lambda x, i=i: half(x)[i], both) for i in range(2))
         # ... but they are judged as training is, and so is the end.
-        found = [outcome(best_A, y) for _, _, best_A in (one, other)]
-        A, opt_state, _ = pick(found[0][1] <= found[1][1], one, other)
+        found = outcomes(both[2], twice)
+        A, opt_state, _ = pick(found[0][1] <= found[1][1], *halves(both))
         A, _, best_A = descend(
             A, opt_state, y, rates[quick:], cfg.num_iters, warm=False
         )
-        found += [outcome(A, y) for A in (A, best_A)]
+        found += outcomes(jnp.concatenate([A, best_A]), twice)
         return functools.reduce(better, found)[0]
 
     return map_batches(batch, docs, cfg.batch_size)
@@ -220,9 +220,10 @@ def pick(first: Array, one: Any, other: Any) -> Any:
     return jax.tree.map(choose, one, other)
 
 
-def half(x: Array) -> list[Array]:
-    """The two halves of the rows of x."""
-    return jnp.split(x, 2)
+def halves(tree: Any) -> list[Any]:
+    """A tree with the first half of all rows, and one with the second."""
+    half = lambda i: jax.tree.map(lambda x: jnp.split(x, 2)[i], tree)
+    return [half(0), half(1)]
 
 
 def map_batches(fn, docs: Documents, batch_size: int):

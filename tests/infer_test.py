@@ -39,6 +39,7 @@ def trained(num_topics, loss):
     return cfg, state, train.model(state, cfg)
 
 
+@functools.partial(jax.jit, static_argnames="cfg")
 def losses_at(A, model, cfg, docs=DOCS, hyper=HYPER):
     """Reconstruction loss of each document at given logits, with the model fixed."""
     y = dense(docs, N).astype(A.dtype)
