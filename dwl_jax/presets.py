@@ -15,6 +15,7 @@ _MANY_WORDS = {
     "rate_theta": 2.0,
     "batch_size": 128,
     "num_iters": 1,
+    "renew": 8,
     "transport_iters": 2,
     "num_epochs": 5,
 }

@@ -69,12 +69,19 @@ def to_host(state: State) -> State:
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "num_words", "num_labels"))
-def step(state, docs, mask, labels, hyper, *, cfg, num_words, num_labels):
-    """`train.step` of one batch, whose rows of A are all that the State holds."""
+def step(
+    state, docs, mask, labels, hyper, k=None, due=True, *, cfg, num_words, num_labels
+):
+    """`train.advance` of one batch, whose rows of A are all that the State holds.
+
+    A kernel is given back if it is new and the next step is to have it.
+    """
     s = mask.shape[0]
     place = jnp.where(mask > 0.0, jnp.arange(s), s)  # a row of no document is dropped
-    batch = Batch(place, mask, dense(docs, num_words), labels, docs)
-    return train.step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
+    batch = Batch(place, mask, dense(docs, num_words), labels, docs, due)
+    how = {"cfg": cfg, "num_labels": num_labels}
+    state, info, made = train.advance(state, batch, hyper, k, **how)
+    return state, info, made if k is None and cfg.renew > 1 else None
 
 
 def epoch(
@@ -123,15 +130,18 @@ def epoch(
         new = (done.params.A, done.opt_A)
         jax.tree.map(lambda x, x_s: _assign(x, batch[real], x_s, real), own, new)
 
-    begin = int(state.batch)
-    ready, infos, pending = gather(order[begin]), [], None
-    for i, batch in enumerate(order[begin:], begin):
+    begin, turn = int(state.batch), train.turn(number, cfg)
+    first = begin - begin % turn  # where the kernel of a turn that was left is made
+    ready, infos, pending, k = gather(order[first]), [], None, None
+    for i, batch in enumerate(order[first:], first):
         (A_s, opt_s), docs, mask, labels_s = ready
         state = state._replace(params=state.params._replace(A=A_s), opt_A=opt_s)
-        state, info = step(
-            state, docs, mask, labels_s, hyper, cfg=cfg, num_words=N,
+        k = None if i % turn == 0 else k  # before there is another: C is large
+        state, info, made = step(
+            state, docs, mask, labels_s, hyper, k, i >= begin, cfg=cfg, num_words=N,
             num_labels=num_labels,
         )  # fmt: skip
+        k = made if k is None else k
         if pending is not None:  # the one before: it is done, or nearly
             write_back(*pending)
             watch(i, number)
@@ -143,7 +153,7 @@ def epoch(
     watch(number, number)
     A, opt_A = own
     state = state._replace(params=state.params._replace(A=A), opt_A=opt_A)
-    infos = [jax.tree.map(jnp.zeros_like, infos[0])] * begin + infos  # done before
+    infos = [jax.tree.map(jnp.zeros_like, infos[0])] * first + infos  # done before
     return train.completed(state), jax.tree.map(lambda *x: np.stack(x), *infos)
 
 

@@ -114,18 +114,39 @@ def step(
     hold, changes nothing, nor does any step after it: the State stays the last good
     one, and `Info.fault` says what it was. With `Config.kernel` 'auto' all forms are
     compiled, and one branch runs; `fit` compiles the one that the numbers need.
+
+    The kernel is made of theta, whatever `Config.renew` says: see `advance`.
+    """
+    return advance(state, batch, hyper, cfg=cfg, num_labels=num_labels)[:2]
+
+
+def advance(
+    state: State,
+    batch: Batch,
+    hyper: Hyper,
+    k: Any = None,
+    *,
+    cfg: Config,
+    num_labels: int = 0,
+) -> tuple[State, Info, Any]:
+    """`step` with a kernel that an earlier step made, or None to make it of theta.
+
+    Theta follows the topic loss in steps that make the kernel, and in no others.
+
+    Returns:
+      The State, Info, and the kernel.
     """
     params, features = state.params, state.features
-    hyper = decayed(hyper, state.epoch)
+    hyper, joint = decayed(hyper, state.epoch), cfg.joint and k is None
     rows_s = take((params.A, state.opt_A), batch.rows)
     A_s, opt_A_s = rows_s
     loss_fn = jax.value_and_grad(
         functools.partial(topic_loss, cfg=cfg, num_labels=num_labels),
-        argnums=(0, 1, 2) if cfg.joint else (0, 1),
+        argnums=(0, 1, 2) if joint else (0, 1),
         has_aux=True,
     )
     (total, (loss, error, k)), (grad_A, grad_R, *grad_theta) = loss_fn(
-        A_s, params.R, params.theta, batch, features, hyper
+        A_s, params.R, params.theta, batch, features, hyper, k
     )
     count = jnp.sum(batch.mask)
     share = 1.0 / count if cfg.reduction == "mean" else 1.0
@@ -137,7 +158,7 @@ def step(
     delta, state_R = opt_R.update(grad_R, state.opt_R, params.R)
     R = embedding.descend(params.R, delta, hyper.rate_R)
     theta, state_theta = params.theta, state.opt_theta
-    if cfg.joint:
+    if joint:
         delta, state_theta = opt_theta.update(grad_theta[0], state_theta, theta)
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
@@ -172,14 +193,24 @@ def step(
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
     )
-    return state._replace(
+    state = state._replace(
         params=Params(A, R, theta),
         opt_A=opt_A,
         opt_R=opt_R,
         opt_theta=opt_theta,
         batch=state.batch + moves,
         finite=state.finite & (fault == 0),
-    ), info
+    )
+    return state, info, k
+
+
+def turn(num_batches: int, cfg: Config) -> int:
+    """Steps that share a kernel: `Config.renew`, or fewer so that all turns are alike.
+
+    An epoch begins with a new kernel, so that nothing of it goes from one to the next.
+    """
+    turns = -(-num_batches // cfg.renew)
+    return -(-num_batches // turns)
 
 
 def epoch(
@@ -213,21 +244,36 @@ def epoch(
     M = num_rows if num_docs is None else num_docs
     s = min(cfg.batch_size, M)
     num_batches = -(-M // s)
+    steps = turn(num_batches, cfg)
+    places = -(-num_batches // steps) * steps  # those after the last batch are empty
     order = jax.random.permutation(jax.random.fold_in(key, state.epoch), M)
-    order = jnp.concatenate([order, jnp.full((num_batches * s - M,), num_rows)])
+    order = jnp.concatenate([order, jnp.full((places * s - M,), num_rows)])
 
     begin = state.batch
 
-    def body(state, index_and_rows):
+    def body(state, index_and_rows, k=None):
         index, rows = index_and_rows
         docs_s, labels_s = take((docs, labels), rows)
         mask = (rows < M).astype(docs.mass.dtype)
         y, mask = dense(docs_s, N), mesh.split(mask)
-        batch = Batch(rows, mask, y, labels_s, docs_s, index >= begin)
-        return step(state, batch, hyper, cfg=cfg, num_labels=num_labels)
+        due = (index >= begin) & (index < num_batches)
+        batch = Batch(rows, mask, y, labels_s, docs_s, due)
+        return advance(state, batch, hyper, k, cfg=cfg, num_labels=num_labels)
 
-    batches = jnp.arange(num_batches), order.reshape(num_batches, s)
-    state, info = jax.lax.scan(body, state, batches)
+    def one_turn(state, batches):
+        state, info, k = body(state, jax.tree.map(lambda x: x[0], batches))
+        others = jax.tree.map(lambda x: x[1:], batches)
+        state, infos = jax.lax.scan(lambda *now: body(*now, k)[:2], state, others)
+        join = lambda x, rest: jnp.concatenate([x[None], rest])
+        return state, jax.tree.map(join, info, infos)
+
+    batches = jnp.arange(places), order.reshape(places, s)
+    if steps == 1:
+        state, info = jax.lax.scan(lambda *now: body(*now)[:2], state, batches)
+        return completed(state), info
+    turns = jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), batches)
+    state, infos = jax.lax.scan(one_turn, state, turns)
+    info = jax.tree.map(lambda x: x.reshape(places, *x.shape[2:])[:num_batches], infos)
     return completed(state), info
 
 

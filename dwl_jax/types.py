@@ -57,6 +57,7 @@ class Config:
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"  # how the numbers of D^tau's kernel are held
     transport_kernel: TransportForm = "auto"  # the same for D's, of the plans T
+    renew: int = 1  # steps from one making of the kernel of D^tau to the next, at most
     topic_words: int = 192  # of each topic, that transports move where words are many
     start: Start = "normal"  # of A and R: draws, or clusters of documents
 
@@ -77,7 +78,7 @@ class Config:
 
     def __post_init__(self):
         sizes = ("num_topics", "dim", "batch_size", "num_iters", "transport_iters")
-        for name in (*sizes, "topic_words"):
+        for name in (*sizes, "renew", "topic_words"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"Config.{name} must be an int >= 1, got {value!r}.")

@@ -24,7 +24,7 @@ from dwl_jax import choose, presets, stream, train
 from experiments import cli
 from experiments.greenkhorn import greenkhorn
 
-_STEPS = 8  # one after the other: some look at the whole kernel, some do not
+_STEPS = 8  # one after the other: some make the kernel, some do not
 
 
 def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
@@ -49,10 +49,12 @@ def make_step(num_words: int, changes: dict):
     static = {"cfg": cfg, "num_words": num_words, "num_labels": 0}
 
     def run():
-        state = task.state
-        for _ in range(_STEPS):
-            state, info = stream.step(state, docs, mask, None, task.hyper, **static)
-        return jax.block_until_ready((state, info))[1]
+        state, k, args = task.state, None, (docs, mask, None, task.hyper)
+        for i in range(_STEPS):
+            k = None if i % cfg.renew == 0 else k
+            state, _, made = stream.step(state, *args, k, **static)
+            k = made if k is None else k
+        jax.block_until_ready(state)
 
     run()
     lowered = stream.step.lower(task.state, docs, mask, None, task.hyper, **static)

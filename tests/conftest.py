@@ -16,8 +16,8 @@ SLOW = (
     "blocks", "checkpoint", "checks", "choices", "choose", "data_nhds", "determinism",
     "embedding", "evaluate", "greenkhorn", "growth", "hostile", "infer",
     "io", "kernel", "large", "losses", "objective", "paper_parts",
-    "parallel", "protocol", "readme", "reproduce", "runner", "scripts", "start",
-    "stream", "study", "supports", "train", "transport",
+    "parallel", "protocol", "readme", "renewal", "reproduce", "runner", "scripts",
+    "start", "stream", "study", "supports", "train", "transport",
 )  # fmt: skip
 # Files of few and long tests begin, so that no worker waits for one at the end.
 LONG = ("parallel", "reproduce", "scripts", "readme", "paper_parts", "determinism")

@@ -32,9 +32,11 @@ class StreamTest(parameterized.TestCase):
         some = rows.take(np.array([5, 0, 21]))
         np.testing.assert_array_equal(some.words, want.words[[5, 0, 21]])
 
-    def test_two_epochs_are_those_of_the_device(self):
+    @parameterized.parameters(1, 2)
+    def test_two_epochs_are_those_of_the_device(self, renew):
         Y, seen = counts(), []
-        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="plain")
+        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="plain",
+                     renew=renew)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
         want, want_info = train.run_epochs(
             task.key, task.state, task.docs, task.hyper, cfg=cfg, num_epochs=2
@@ -71,7 +73,8 @@ class StreamTest(parameterized.TestCase):
 
     def test_a_run_from_the_host_resumes_with_the_same_bits(self):
         Y, folder = counts(), self.enterContext(tempfile.TemporaryDirectory())
-        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="plain")
+        cfg = Config(num_topics=2, dim=3, batch_size=8, num_iters=2, kernel="plain",
+                     renew=2)  # fmt: skip
         task = train.prepare(jax.random.key(0), Y, Hyper(), cfg=cfg)
         rows = stream.from_counts(Y)
         run = lambda number, **kw: runner.run(
