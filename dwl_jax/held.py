@@ -101,7 +101,8 @@ def _backward(residuals, v_bar):
         cut = lambda x: jax.lax.dynamic_slice_in_dim(x, begin, size, -1)
         # cotangents of C_nj and C_jn, which are one number
         C_bar = cut(left).T @ right + cut(u_bar)[:, None] + u_bar[None, :]
-        pull = C_bar * ground.fall(blocks.between(X, block))
+        C_n = jax.lax.dynamic_slice_in_dim(C, begin, size)
+        pull = C_bar * ground.fall(C_n, blocks.between(X, block))
         X_n = jax.lax.dynamic_slice_in_dim(X, begin, size)
         rows = 2.0 * (pull @ X - jnp.sum(pull, axis=1, keepdims=True) * X_n)
         return jax.lax.dynamic_update_slice(X_bar, rows, (begin, 0)), None

@@ -50,7 +50,7 @@ class BlocksTest(parameterized.TestCase):
         np.testing.assert_array_equal(got[jnp.arange(7), 30 + jnp.arange(7)], 0.0)
 
     def test_rows_of_all_blocks_are_visited(self):
-        rows, blocks._ROWS = blocks._ROWS, 7
+        entries, blocks._ENTRIES = blocks._ENTRIES, 7 * N + 3
         try:
             seen, _ = blocks.scan_rows(
                 lambda x, b: (
@@ -60,7 +60,7 @@ class BlocksTest(parameterized.TestCase):
                 jnp.full(N, -1),
             )
         finally:
-            blocks._ROWS = rows
+            blocks._ENTRIES = entries
         np.testing.assert_array_equal(seen, np.arange(N))
 
     def test_a_power_of_one_needs_no_power(self):
@@ -73,8 +73,10 @@ class BlocksTest(parameterized.TestCase):
         X = embeddings()
         how, D2 = ground(X, tau=tau), jnp.array([0.0, 1e-3, 0.7, 5.0])
         want = -jax.vmap(jax.grad(lambda d: jnp.exp(-how.exponent(d))))(D2)
-        np.testing.assert_allclose(how.fall(D2)[1:], want[1:], rtol=1e-10)
-        self.assertEqual(float(how.fall(D2)[0]), 0.0)
+        C = jnp.exp(-how.exponent(D2))
+        np.testing.assert_allclose(how.fall(C, D2)[1:], want[1:], rtol=1e-10)
+        self.assertEqual(float(how.fall(C, D2)[0]), 0.0)
+        self.assertEqual(float(how.fall(jnp.zeros(()), jnp.asarray(9e9))), 0.0)
 
 
 if __name__ == "__main__":

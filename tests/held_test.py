@@ -1,5 +1,8 @@
 """One iteration by a kernel that is held, against the dense one and float64."""
 
+import unittest
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,12 @@ from absl.testing import absltest, parameterized
 
 from dwl_jax import barycenter, blocks, cost, held, kernel
 
-N, K, DIM = 300, 3, 6  # more words than a block has rows, and no multiple of it
+N, K, DIM = 300, 3, 6
+
+
+def setUpModule():
+    """Blocks of 64 rows: several, and one that is not whole."""
+    unittest.enterModuleContext(mock.patch.object(blocks, "_ENTRIES", 64 * N + 5))
 
 
 def embeddings(seed=0, dtype=jnp.float64):
