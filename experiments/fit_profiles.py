@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags, logging
 
-from dwl_jax.data import codes, fidelity, nhds, profiles, split, synthetic
+from dwl_jax.data import codes, nhds, profiles, split, synthetic
 from dwl_jax.data.corpus import Corpus
+from experiments import fidelity
 
 FLAGS = flags.FLAGS
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dwl_jax import data
-from dwl_jax.data import fidelity, profiles, synthetic
-from experiments import fit_profiles
+from dwl_jax.data import profiles, synthetic
+from experiments import fidelity, fit_profiles
 
 REAL = pathlib.Path(__file__).parents[2] / "shared" / "data" / "nhds2010_part.txt.bz2"
 
