@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from dwl_jax import held, masses
 from dwl_jax import kernel as kernel_lib
+from dwl_jax import masses
 
 Array = jax.Array
 Kernel = kernel_lib.Kernel
@@ -76,10 +76,11 @@ def barycenter(
                 f"log_scal must be {(*batch, K, N)}, got {log_scal.shape}."
             )
         h = log_scal.reshape(-1, K, N)
-    if kernel.form == "held":
+    if kernel.form in ("held", "identity"):
         if num_iters > 1 or log_scal is not None:
             raise ValueError(
-                "a held kernel is for one iteration from scalings of 1: build another."
+                f"a kernel that is {kernel.form} is for one iteration from scalings of "
+                "1: build another."
             )
         log_y, h, error = _once(log_B, lam, kernel)
     else:
@@ -93,7 +94,7 @@ def barycenter(
 
 def _once(log_B, lam, kernel):
     """One iteration from scalings of 1, by the topics' own documents."""
-    v = held.vertices(log_B, kernel)
+    v = kernel.vertices(log_B)
     log_y = lam @ v
     y, phi = jax.tree.map(jnp.exp, jax.lax.stop_gradient((log_y, v)))
     apart = lambda phi: jnp.sum(jnp.abs(phi[None, :] - y), axis=-1)

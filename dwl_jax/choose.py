@@ -34,6 +34,8 @@ def settle(cfg: Config, X: Any, log_B: Any, hyper: Hyper) -> Config:
         return cfg
     if _traced((X, log_B, hyper)):
         return cfg
+    if not cfg.transport:
+        return dataclasses.replace(cfg, kernel="plain", transport_kernel="plain")
     X, log_B = np.asarray(X), np.asarray(log_B)
     least, most = extent(X, cfg)
     tau, epsilon = float(hyper.tau), float(hyper.epsilon)

@@ -42,6 +42,10 @@ class HeldKernel:
         """N."""
         return self.C.shape[0]
 
+    def vertices(self, log_B: Array) -> Array:
+        """Log documents of the topics, v = log C (b / u), [K, N]; differentiable."""
+        return _vertices(log_B, self.X, self.C, self.u, self.ground)
+
 
 def make(X: Array, ground: blocks.Ground) -> HeldKernel:
     """The kernel of embeddings.
@@ -62,19 +66,6 @@ def make(X: Array, ground: blocks.Ground) -> HeldKernel:
 
     C, reach = blocks.scan_rows(some, jnp.zeros((len(Z), len(Z)), Z.dtype))
     return HeldKernel(C, jnp.sum(C, axis=1), jnp.max(reach), X, ground)
-
-
-def vertices(log_B: Array, kernel: HeldKernel) -> Array:
-    """Log documents of the topics, v = log C (b / u); differentiable in log_B and X.
-
-    Args:
-      log_B: log topics, [K, N].
-      kernel: of N words.
-
-    Returns:
-      v, [K, N].
-    """
-    return _vertices(log_B, kernel.X, kernel.C, kernel.u, kernel.ground)
 
 
 @jax.custom_vjp

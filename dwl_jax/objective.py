@@ -9,6 +9,7 @@ from dwl_jax import (
     blocks,
     embedding,
     held,
+    identity,
     kernel,
     losses,
     simplex,
@@ -41,6 +42,8 @@ def ground_cost(X: Array, cfg: Config) -> Array:
 
 def distilled_kernel(X: Array, hyper: Hyper, cfg: Config) -> kernel.Kernel:
     """The kernel of D_theta^tau that the topics are learned with."""
+    if not cfg.transport:
+        return identity.IdentityKernel(jnp.zeros((), X.dtype), X.shape[0])
     if cfg.kernel == "plain" and may_hold(cfg, X.shape[0]):
         return held.make(X, ground(X, hyper, cfg))
     cost = cost_lib.distill(ground_cost(X, cfg), hyper.tau)

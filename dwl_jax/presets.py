@@ -19,6 +19,7 @@ _MANY_WORDS = {
     "transport_iters": 2,
     "num_epochs": 5,
 }
+_FROZEN = {"joint": False, "step": "none"}
 _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
 _LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
@@ -71,7 +72,14 @@ def paper(*, pretrained: bool = False, **changes) -> Preset:
     return _change(Preset(cfg, hyper, 5 if pretrained else 50), changes)
 
 
-def default(*, mode: Mode = "scratch", num_words: int = 0, **changes) -> Preset:
+def default(
+    *,
+    mode: Mode = "scratch",
+    num_words: int = 0,
+    transport: bool = True,
+    learn_embeddings: bool = True,
+    **changes,
+) -> Preset:
     """Settings that learn, chosen on validation data: the tables are in BUILD_NOTES.md.
 
     KL loss, squared distances divided by their mean, topics that start as clusters of
@@ -87,6 +95,8 @@ def default(*, mode: Mode = "scratch", num_words: int = 0, **changes) -> Preset:
         learns beside them; or `supervised`, in which topic weights are also pulled to
         the label's topics.
       num_words: N, if known.
+      transport: False is the control, in which no mass moves: topics alone are learned.
+      learn_embeddings: False keeps them as they start.
       **changes: any field of Config or Hyper, or num_epochs. `decay_epochs` is
         num_epochs unless given.
 
@@ -103,6 +113,13 @@ def default(*, mode: Mode = "scratch", num_words: int = 0, **changes) -> Preset:
         hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
     if num_words > FEW_WORDS:
         changes = _MANY_WORDS | changes
+    if not transport:
+        changes = {"transport": False, "num_iters": 1} | changes
+    if not (transport and learn_embeddings):
+        for name in _FROZEN.keys() & changes.keys():
+            if changes[name] != _FROZEN[name]:
+                raise ValueError(f"{name}={changes[name]!r} would move embeddings.")
+        changes = changes | _FROZEN
     found = _change(Preset(cfg, hyper, 20), changes)
     if mode == "finetune" and "embedding" not in changes:
         beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)

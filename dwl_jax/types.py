@@ -57,6 +57,7 @@ class Config:
     squared: bool = False  # squared distances as ground cost
     kernel: KernelForm = "auto"  # how the numbers of D^tau's kernel are held
     transport_kernel: TransportForm = "auto"  # the same for D's, of the plans T
+    transport: bool = True  # False: C is the identity, the control
     renew: int = 1  # steps from one making of the kernel of D^tau to the next, at most
     topic_words: int = 192  # of each topic, that transports move where words are many
     start: Start = "normal"  # of A and R: draws, or clusters of documents
@@ -102,6 +103,14 @@ class Config:
                     f"Config.{name} must be one of {', '.join(allowed)}; "
                     f"got {getattr(self, name)!r}."
                 )
+        moves = self.joint or self.step != "none"
+        if not self.transport and (self.num_iters > 1 or moves):
+            raise ValueError(
+                "Config.transport False: all iterations are alike and nothing moves "
+                "embeddings, so num_iters must be 1, joint False and step 'none'."
+            )
+        if not self.transport and self.loss == "sinkhorn":
+            raise ValueError("Config.loss 'sinkhorn' is a transport: it needs one.")
         if self.step == "proximal" and not self.embedding.linear:
             raise ValueError("Config.step 'proximal' needs a linear embedding map.")
         given = self.embedding.given
@@ -174,8 +183,8 @@ class Model(NamedTuple):
 def reading(cfg: Config) -> Config:
     """What inference depends on: Configs that differ elsewhere share what compiles."""
     names = ("batch_size", "num_iters", "loss", "scale", "squared", "kernel")
-    kept = {name: getattr(cfg, name) for name in names}
-    return Config(**kept, transport_kernel="plain")
+    kept = {name: getattr(cfg, name) for name in (*names, "transport")}
+    return Config(**kept, transport_kernel="plain", joint=False, step="none")
 
 
 def optimizer(choice: Optimizer) -> optax.GradientTransformation:

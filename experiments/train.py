@@ -107,6 +107,7 @@ def _define_settings() -> list[str]:
 
 
 _SETTINGS = _define_settings()
+_LEARN = flags.DEFINE_bool("learn_embeddings", True, "no: they stay as they start.")
 flags.DEFINE_alias("topics", "num_topics")
 
 
@@ -115,6 +116,7 @@ def preset(num_words: int = 0) -> presets.Preset:
     changes = {n: flags.FLAGS[n].value for n in _SETTINGS if flags.FLAGS[n].present}
     if _EPOCHS.value is not None:
         changes["num_epochs"] = _EPOCHS.value
+    changes["learn_embeddings"] = _LEARN.value
     return presets.default(mode=_MODE.value, num_words=num_words, **changes)
 
 

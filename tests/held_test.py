@@ -86,7 +86,7 @@ class HeldTest(parameterized.TestCase):
         rng = np.random.default_rng(4)
         toward, probe = rng.standard_normal((N, DIM)), rng.standard_normal((K, N))
         unit = blocks.ground(X, 0.75, 0.3, squared=True)  # which carries no gradient
-        f = lambda X: jnp.sum(probe * held.vertices(log_B, held.make(X, unit)))
+        f = lambda X: jnp.sum(probe * held.make(X, unit).vertices(log_B))
         got = jnp.sum(jax.grad(f)(X) * toward)
         want = (f(X + 1e-5 * toward) - f(X - 1e-5 * toward)) / 2e-5
         np.testing.assert_allclose(got, want, rtol=1e-6)
@@ -95,12 +95,12 @@ class HeldTest(parameterized.TestCase):
         X = embeddings(dtype=jnp.float32)
         X = X.at[1].set(X[0]).at[2].set(X[0] + 1e-7)
         log_B = topics(jnp.float32)
-        f = lambda X: jnp.sum(held.vertices(log_B, of(X, squared=False))[:, :5])
+        f = lambda X: jnp.sum(of(X, squared=False).vertices(log_B)[:, :5])
         self.assertTrue(bool(jnp.isfinite(jax.grad(f)(X)).all()))
 
     def test_float32_is_near_float64(self):
         wide, narrow = (
-            held.vertices(topics(t), of(embeddings(dtype=t), epsilon=0.04))
+            of(embeddings(dtype=t), epsilon=0.04).vertices(topics(t))
             for t in (jnp.float64, jnp.float32)
         )
         self.assertGreater(float(of(embeddings(), epsilon=0.04).reach), 50.0)

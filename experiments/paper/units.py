@@ -23,7 +23,6 @@ from dwl_jax import data, presets
 from experiments import baselines, evaluate, protocol, study, tables
 from experiments.paper.run import Progress, Run, cores, write_json
 
-FROZEN = {"step": "none", "joint": False}  # topics alone are learned
 std_logging.getLogger("gensim").setLevel(std_logging.ERROR)  # its hint about tags
 
 
@@ -48,7 +47,7 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
         settings = {"cfg": recipe.cfg, "num_steps": num_steps}
         out |= evaluate.model_rows(name, problem, model, recipe.hyper, **settings)
     # Topics on Word2Vec's geometry as it is: Schmitz et al. (2018).
-    fixed = changes | FROZEN
+    fixed = changes | {"learn_embeddings": False}
     model, recipe = study.train(problem, "scratch", fixed, X["Word2Vec input"])
     settings = {"cfg": recipe.cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(problem, model, recipe.hyper, **settings)
