@@ -35,11 +35,16 @@ class Target(NamedTuple):
 
 def model_rows(name: str, problem: Problem, model, hyper, *, cfg, num_steps=100):
     """All rows of a model: its embeddings, its weights, its reconstructions."""
+    rows = baselines.embedding_rows(name, problem, np.asarray(model.X))
+    return rows | of_topics(name, problem, model, hyper, cfg=cfg, num_steps=num_steps)
+
+
+def of_topics(name: str, problem: Problem, model, hyper, *, cfg, num_steps=100):
+    """Rows of a model's topics: weights of documents, and reconstructions."""
     settings = {"cfg": cfg, "num_steps": num_steps}
     weights = protocol.topic_weights(problem, model, hyper, **settings)
-    rows = baselines.embedding_rows(name, problem, np.asarray(model.X))
     log_y = dwl_jax.topic_documents(model, hyper, cfg=cfg)
-    rows |= weight_row(name, problem, weights, log_y)
+    rows = weight_row(name, problem, weights, log_y)
     return rows | reconstruction_row(name, problem, model, hyper, **settings)
 
 
@@ -122,7 +127,12 @@ def load_target(FLAGS) -> tuple[Target, data.Corpus, dict]:
             f"the corpus has {corpus.num_words} words, and not the {len(saved.vocab)} "
             f"of the model in {FLAGS.run}."
         )
-    return Target("DWL", np.asarray(saved.model.X), saved), corpus, note
+    name = "DWL"
+    if not saved.cfg.transport:
+        name = "without transport"
+    elif saved.cfg.step == "none" and not saved.cfg.joint:
+        name = "frozen embeddings"
+    return Target(name, np.asarray(saved.model.X), saved), corpus, note
 
 
 def warn(note: dict, corpus: data.Corpus, problem: Problem) -> list[str]:

@@ -18,7 +18,19 @@ import dwl_jax
 from dwl_jax import data, presets
 from experiments import baselines, cli, corpora, evaluate, protocol, tables
 
-MODES = ("scratch", "finetune", "died", "admission_type")
+NAMES = {
+    "scratch": "DWL scratch",
+    "finetune": "DWL fine-tuned",
+    "control": "without transport",
+    "frozen": "frozen embeddings",
+    "died": "DWL supervised by died",
+    "admission_type": "DWL supervised by admission_type",
+}
+MODES = tuple(NAMES)
+CHANGES = {  # of the recipe, in modes that show what a part of it gives
+    "control": {"transport": False, "num_iters": 1},
+    "frozen": {"learn_embeddings": False},
+}
 AGAINST = (
     "GloVe, distance",
     "Word2Vec sum, distance",
@@ -29,16 +41,19 @@ AGAINST = (
     "GloVe, Wasserstein",
     "Word2Vec input, Wasserstein",
 )
+OF_TOPICS = ("topic weights", "reconstruction")
 
 
 def train(problem: protocol.Problem, mode: str, changes, vectors=None, by_kind=True):
     """A model of the default recipe for one split, with its settings.
 
-    Vectors are Word2Vec's for `finetune`, each kind of words in its own coordinates if
-    `by_kind`; in any other mode they are what X starts from.
+    `control` and `frozen` are `scratch` but for what they leave out. Vectors are
+    Word2Vec's for `finetune`, each kind of words in its own coordinates if `by_kind`;
+    in any other mode they are what X starts from.
     """
-    supervised = mode not in ("scratch", "finetune")
-    recipe = presets.default(mode="supervised" if supervised else mode, **changes)
+    supervised = mode in ("died", "admission_type")
+    of = "supervised" if supervised else "scratch" if mode in CHANGES else mode
+    recipe = presets.default(mode=of, **changes | CHANGES.get(mode, {}))
     corpus = problem.train_corpus
     if mode == "finetune":
         kinds = corpus.kinds if by_kind else None
@@ -58,11 +73,9 @@ def train(problem: protocol.Problem, mode: str, changes, vectors=None, by_kind=T
 
 def rows(problem: protocol.Problem, modes, changes, num_steps: int) -> dict:
     """Rows of DWL in these modes for one split; without steps, of embeddings alone."""
-    names = {"scratch": "DWL scratch", "finetune": "DWL fine-tuned"}
     out = {}
     for mode in modes:
-        name = names.get(mode, f"DWL supervised by {mode}")
-        vectors = None
+        name, vectors = NAMES[mode], None
         if mode == "finetune":
             vectors = baselines.word2vec(problem, "input")
         model, recipe = train(problem, mode, changes, vectors)
@@ -130,7 +143,8 @@ def report(results: tables.Results) -> str:
     """Markdown: all rows, and paired differences of DWL to what it should beat."""
     text = results.markdown()
     mine = [row for row in results.values if row.startswith("DWL")]
-    for against in AGAINST:
+    left_out = [f"{NAMES[mode]}, {what}" for mode in CHANGES for what in OF_TOPICS]
+    for against in (*AGAINST, *left_out):
         if against in results.values:
             text += "\n" + results.differences(against, mine)
     return text

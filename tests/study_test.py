@@ -17,9 +17,9 @@ def test_changes_are_numbers_words_and_truths():
 def test_a_study_goes_on_where_it_stopped_and_refuses_other_settings(tmp_path):
     settings = {
         "part": "test",
-        "modes": ["scratch"],
+        "modes": ["scratch", "control", "frozen"],
         "changes": {"num_topics": 2, "dim": 3, "num_iters": 2, "num_epochs": 1},
-        "num_steps": 0,
+        "num_steps": 2,
         "learn_baselines": False,
     }
     corpus, out = data.synthetic_admissions(200), str(tmp_path)
@@ -29,7 +29,14 @@ def test_a_study_goes_on_where_it_stopped_and_refuses_other_settings(tmp_path):
     assert three.values[row][cell][:2] == two.values[row][cell]
     assert len(three.values[row][cell]) == 3
     assert tables.read(f"{out}/study.json").values == three.values
-    assert "DWL scratch, Wasserstein" in study.report(three)
+    start = [
+        three.values[f"{name}, distance"]
+        for name in ("without transport", "frozen embeddings")
+    ]
+    assert start[0] == start[1]  # both as they are drawn
+    told = study.report(three)
+    assert "DWL scratch, Wasserstein" in told
+    assert "frozen embeddings, topic weights" in told
     settings["modes"] = ["died"]
     with pytest.raises(ValueError, match="holds another study"):
         study.study(corpus, out, splits=3, **settings)

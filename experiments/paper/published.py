@@ -58,6 +58,10 @@ TABLE1: dict[str, list[Row]] = {
         Row("one-hot", "average", "Euclidean", "one-hot, pooled"),
         Row("random", "words", "Wasserstein", "random, Wasserstein"),
         Row("one-hot", "words", "Wasserstein", "one-hot, Wasserstein"),
+        Row("—", "topic weights without transport", "Euclidean",
+            "without transport, topic weights"),
+        Row("random, frozen", "topic weights", "Euclidean",
+            "frozen embeddings, topic weights"),
     ],
 }  # fmt: skip
 
@@ -85,6 +89,12 @@ TABLE2: dict[str, list[tuple[str, str, str, tuple[float, ...]]]] = {
         ("random embeddings", "distance", "random, distance", ()),
         ("most frequent procedures", "", "most frequent", ()),
         ("naive Bayes", "procedure given diseases", "naive Bayes", ()),
+        ("without transport", "geometric mean of the topics",
+         "without transport, reconstruction", ()),
+        ("frozen embeddings", "barycenter of the topics",
+         "frozen embeddings, reconstruction", ()),
+        ("Word2Vec, frozen", "barycenter of the topics",
+         "Word2Vec input, reconstruction", ()),
     ],
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ import jax
 import threadpoolctl
 from absl import logging
 
-import dwl_jax
 from dwl_jax import data, presets
 from experiments import baselines, evaluate, protocol, study, tables
 from experiments.paper.run import Progress, Run, cores, write_json
@@ -39,20 +38,18 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
     }
     for name, vectors in X.items():
         out |= baselines.embedding_rows(name, problem, vectors)
-    for name, mode, vectors in (
-        ("DWL scratch", "scratch", None),
-        ("DWL fine-tuned", "finetune", X["Word2Vec input"]),
-    ):
+    for mode in ("scratch", "finetune", *study.CHANGES):
+        vectors = X["Word2Vec input"] if mode == "finetune" else None
         model, recipe = study.train(problem, mode, changes, vectors)
         settings = {"cfg": recipe.cfg, "num_steps": num_steps}
-        out |= evaluate.model_rows(name, problem, model, recipe.hyper, **settings)
+        made = evaluate.of_topics if mode in study.CHANGES else evaluate.model_rows
+        out |= made(study.NAMES[mode], problem, model, recipe.hyper, **settings)
     # Topics on Word2Vec's geometry as it is: Schmitz et al. (2018).
     fixed = changes | {"learn_embeddings": False}
     model, recipe = study.train(problem, "scratch", fixed, X["Word2Vec input"])
     settings = {"cfg": recipe.cfg, "num_steps": num_steps}
-    weights = protocol.topic_weights(problem, model, recipe.hyper, **settings)
-    log_y = dwl_jax.topic_documents(model, recipe.hyper, cfg=recipe.cfg)
-    return out | evaluate.weight_row("Word2Vec input", problem, weights, log_y)
+    name, hyper = "Word2Vec input", recipe.hyper
+    return out | evaluate.of_topics(name, problem, model, hyper, **settings)
 
 
 def problem_of(corpus: data.Corpus, kind: str, number: int) -> protocol.Problem:
