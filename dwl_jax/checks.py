@@ -10,11 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from dwl_jax.documents import Documents, from_counts
 from dwl_jax.types import FAULTS, UNHELD, Config, Hyper, Info, State
 
 Array = jax.Array
+_LEAST_BLUR, _MOST_BLUR = 1e-3, 3.0
 
 
 def documents(docs: Any, num_words: int | None, *per_word) -> tuple[Documents, int]:
@@ -160,6 +162,24 @@ def faults(*trees: Any) -> Array:
     no = jnp.zeros((), bool)
     bad = jnp.stack([sum(map(broken, jax.tree.leaves(t)), no) > 0 for t in trees])
     return jnp.sum(bad.astype(jnp.int32) << jnp.arange(len(trees), dtype=jnp.int32))
+
+
+def blurs(info: Info, hyper: Hyper, cfg: Config) -> bool:
+    """Whether the kernel does something, and not too much; a warning if not."""
+    if isinstance(info.blur, jax.core.Tracer) or not cfg.transport:
+        return True
+    blur = float(np.asarray(info.blur).reshape(-1)[-1])
+    if not (blur < _LEAST_BLUR or blur > _MOST_BLUR):
+        return True
+    what, how = "swallows the topics: all words go to all others", "smaller"
+    if blur < _LEAST_BLUR:
+        what, how = "is the identity: nothing is transported, and tau is idle", "larger"
+    logging.warning(
+        "the kernel %s. A row of C sums to %.2g off its diagonal (the median, "
+        "Info.blur); between 0.01 and 1 it learns. Take a %s Hyper.epsilon than %g.",
+        what, blur, how, float(hyper.epsilon),
+    )  # fmt: skip
+    return False
 
 
 class NonFiniteError(FloatingPointError):

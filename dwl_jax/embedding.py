@@ -11,6 +11,7 @@ import optax
 
 Array = jax.Array
 Theta = Any
+_PAIRS = 1024
 
 
 class EmbeddingMap(NamedTuple):
@@ -121,6 +122,18 @@ def _counts(X: Array, chosen: EmbeddingMap) -> np.ndarray:
     """What each coordinate counts in the ground cost, [1, dim]."""
     given = np.arange(X.shape[1]) < chosen.given
     return np.where(given, chosen.share, 1.0).astype(X.dtype)[None, :]
+
+
+def likeness(X: Array, Z: Array) -> Array:
+    """Correlation of words' distances in X and in Z, [N, dim] each: [].
+
+    Of at most 1,024 pairs of words, always the same; 0 where distances are all alike.
+    """
+    i, j = np.random.default_rng(0).integers(X.shape[0], size=(2, _PAIRS))
+    distance = lambda x: jnp.linalg.norm(x[i[i != j]] - x[j[i != j]], axis=-1)
+    x, z = (d - jnp.mean(d) for d in (distance(X), distance(Z)))
+    size = jnp.sqrt(jnp.sum(x**2) * jnp.sum(z**2))
+    return jnp.where(size > 0.0, jnp.sum(x * z) / jnp.where(size > 0.0, size, 1.0), 0.0)
 
 
 def laplacian(T: Array) -> Array:

@@ -42,6 +42,10 @@ class HeldKernel:
         """N."""
         return self.C.shape[0]
 
+    def row_sums(self) -> Array:
+        """Of C off its diagonal, [N]."""
+        return self.u - 1.0
+
     def vertices(self, log_B: Array) -> Array:
         """Log documents of the topics, v = log C (b / u), [K, N]; differentiable."""
         return _vertices(log_B, self.X, self.C, self.u, self.ground)

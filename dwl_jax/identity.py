@@ -25,6 +25,10 @@ class IdentityKernel:
         metadata={"static": True}, default="identity"
     )
 
+    def row_sums(self) -> Array:
+        """Of C off its diagonal, [N]."""
+        return jnp.zeros((self.num_words,), self.reach.dtype)
+
     def vertices(self, log_B: Array) -> Array:
         """Log documents of the topics: themselves, finite, [K, N]."""
         return jnp.maximum(log_B, jnp.finfo(log_B.dtype).min)

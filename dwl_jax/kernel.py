@@ -60,6 +60,10 @@ class DenseKernel:
         """N."""
         return self.log_C.shape[-1]
 
+    def row_sums(self) -> Array:
+        """Of C off its diagonal, [N]."""
+        return jnp.sum(jnp.exp(self.log_C), axis=-1) - 1.0
+
     def settle(self, form: Form) -> "DenseKernel":
         """This kernel in a given form."""
         matrix = jnp.exp(self.log_C) if form == "plain" else self.matrix

@@ -87,7 +87,7 @@ def run(
         if mesh is not None:
             raise ValueError("documents on the host go to one device, not to a mesh.")
         state = stream.to_host(state)
-    stopped, num_done = False, int(state.epoch)
+    stopped, blurs, num_done = False, True, int(state.epoch)
     with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
         labelled = {"labels": task.labels, "num_labels": task.num_labels}
 
@@ -108,6 +108,7 @@ def run(
             watch(epoch, info)
             if not bool(state.finite):
                 checks.finite(parallel.collect(state, num_docs), info, hyper, cfg)
+            blurs = blurs and checks.blurs(info, hyper, cfg)
             last = epoch + 1 == num_epochs
             stopped = not last and parallel.any_process(stop())
             due = last or stopped or (epoch + 1) % save_every == 0

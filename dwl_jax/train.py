@@ -189,6 +189,10 @@ def advance(
         energy=pulled.energy,
         error=jnp.sum(batch.mask * error) / count,
         transport_error=jnp.sum(batch.mask * pulled.error) / count,
+        blur=jnp.median(jax.lax.stop_gradient(k).row_sums()),
+        likeness=embedding.likeness(
+            *(cfg.embedding.apply(x, features) for x in (theta, state.theta_start))
+        ),
         fast=kernel.multiplied(k, simplex.log_topics(params.R)),
         grad_norm=jnp.linalg.norm(grad_R),
         fault=fault,
@@ -412,6 +416,7 @@ def fit(
 
     state, info = choose.train(run, state, hyper, cfg, num_epochs)
     checks.finite(state, info, hyper, cfg)
+    checks.blurs(info, hyper, cfg)
     return state, info
 
 

@@ -168,6 +168,8 @@ class Info(NamedTuple):
     energy: Array  # Tr(X' L X) before the embedding step
     error: Array  # mean disagreement of the barycenter's plans
     transport_error: Array  # mean L1 error of the plans T
+    blur: Array  # median over words of what a row of C sums to off its diagonal
+    likeness: Array  # of distances between words to those at the start: a correlation
     fast: Array  # the barycenter is by matrix products, not in the log domain
     grad_norm: Array  # of R
     fault: Array  # int32, 0 in a good step; bit i says that FAULTS[i] came up

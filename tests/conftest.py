@@ -13,8 +13,8 @@ import pytest
 # Files that compile a lot, or start processes: `make quick` leaves them out.
 SLOW = (
     "api", "barycenter", "barycenter_edges", "barycenter_grid", "baselines", "bench",
-    "blocks", "checkpoint", "checks", "choices", "choose", "data_nhds", "determinism",
-    "embedding", "evaluate", "greenkhorn", "growth", "hostile", "infer",
+    "blocks", "blur", "checkpoint", "checks", "choices", "choose", "data_nhds", "determinism",
+    "embedding", "evaluate", "greenkhorn", "growth", "hostile", "identity", "infer",
     "io", "kernel", "large", "losses", "objective", "paper_parts",
     "parallel", "protocol", "readme", "renewal", "reproduce", "runner", "scripts",
     "start", "stream", "study", "supports", "train", "transport",
