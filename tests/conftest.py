@@ -12,12 +12,13 @@ import pytest
 
 # Files that compile a lot, or start processes: `make quick` leaves them out.
 SLOW = (
-    "api", "barycenter", "barycenter_edges", "barycenter_grid", "baselines", "bench",
-    "blocks", "blur", "checkpoint", "checks", "choices", "choose", "data_nhds", "determinism",
-    "embedding", "evaluate", "greenkhorn", "growth", "hostile", "identity", "infer",
-    "io", "kernel", "large", "losses", "objective", "paper_parts",
-    "parallel", "protocol", "readme", "renewal", "reproduce", "runner", "scripts",
-    "start", "stream", "study", "supports", "train", "transport",
+    "api", "barycenter", "barycenter_edges", "barycenter_grid", "baselines",
+    "bench", "blocks", "blur", "checkpoint", "checks", "choices", "choose",
+    "data_nhds", "determinism", "embedding", "evaluate", "greenkhorn", "growth",
+    "hostile", "identity", "infer", "io", "kernel", "large", "losses", "objective",
+    "paper_parts", "parallel", "protocol", "readme", "renewal", "reproduce",
+    "runner", "scripts", "start", "stream", "study", "supports", "train",
+    "transport",
 )  # fmt: skip
 # Files of few and long tests begin, so that no worker waits for one at the end.
 LONG = ("parallel", "reproduce", "scripts", "readme", "paper_parts", "determinism")
