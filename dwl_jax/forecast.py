@@ -1,17 +1,19 @@
 """What a run will take, in time and memory, from its compiled step and a few trials."""
 
+import bisect
+import os
 import time
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from dwl_jax import choose, stream, train
+from dwl_jax import choose, objective, stream, train
 from dwl_jax.train import Task
 from dwl_jax.types import Config
 
-_GB = 1024.0**3
-_BASE = 0.6 * _GB  # of Python, jax and its compiler
+GB = 1024.0**3
+_BASE = 0.6 * GB  # of Python, jax and its compiler
 _STEPS = 8  # one after the other: some make the kernel, some do not
 
 
@@ -28,8 +30,37 @@ class Forecast(NamedTuple):
         return (
             f"{num_epochs} epochs of {self.batches:,} batches at {self.step:.2f} s: "
             f"{num_epochs * epoch / 60:.1f} minutes ({epoch / 60:.1f} an epoch), "
-            f"{self.memory / _GB:.1f} GB."
+            f"{self.memory / GB:.1f} GB."
         )
+
+
+def needed(num_words: int, cfg: Config, itemsize: int = 4) -> float:
+    """Bytes that training on so many words takes, corpus apart; known before any work.
+
+    One array of N x N where a kernel is held; a dense one of more iterations keeps
+    every scaling of every document for its gradient.
+    """
+    N, s, K = num_words, cfg.batch_size, cfg.num_topics
+    squares, columns = 6.0, s * K * (5.0 + 2.3 * cfg.num_iters)
+    if objective.may_hold(cfg, N) or not cfg.transport:
+        squares, columns = float(cfg.transport), 8.0 * s + 6.0 * K
+    if cfg.step != "none" and not objective.on_supports(cfg, N):
+        squares += 4.0
+    return _BASE + itemsize * N * (squares * N + columns + 4.0 * cfg.dim)
+
+
+def words_that_fit(memory: float, cfg: Config, itemsize: int = 4) -> int:
+    """The most words that training can be given so many bytes for."""
+    fits = lambda N: needed(N, cfg, itemsize) <= memory
+    return bisect.bisect(range(1, 1 << 24), False, key=lambda N: not fits(N))
+
+
+def machine() -> float:
+    """Bytes of memory that the first device has, or the machine if that is a CPU."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def measure(task: Task, rows: stream.Rows, *, cfg: Config) -> Forecast:

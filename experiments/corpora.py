@@ -12,6 +12,13 @@ from dwl_jax.data import Corpus
 
 CORPORA = ("synthetic", "nhds", "mimic3", "mimic4", "lines", "folder", "npz")
 _CODED = ("nhds", "mimic3", "mimic4")
+_TEXTS = ("lines", "folder")
+_FLAGS = {  # that a corpus listens to
+    "synthetic": {"num_docs", "corpus_seed"},
+    **dict.fromkeys(_CODED, {"codes", "min_diseases", "min_procedures", "min_count"}),
+    **dict.fromkeys(_TEXTS, {"min_docs", "max_words", "stop_words", "encoding"}),
+    "npz": {"min_count"},
+}
 
 _CORPUS = flags.DEFINE_enum(
     "corpus",
@@ -36,7 +43,7 @@ _MIN_PROCEDURES = flags.DEFINE_integer(
     "min_procedures", 2, "Hospital data: drop admissions with fewer.", lower_bound=0
 )
 _MIN_COUNT = flags.DEFINE_integer(
-    "min_count", 1, "Hospital data: drop codes in fewer admissions.", lower_bound=1
+    "min_count", 1, "Hospital data and npz: drop words in fewer documents.", 1
 )
 _MIN_DOCS = flags.DEFINE_integer(
     "min_docs", 1, "Texts: drop words in fewer documents.", lower_bound=1
@@ -72,6 +79,12 @@ class Spec:
             raise ValueError("--path: --corpus=synthetic reads no file.")
         if self.corpus != "synthetic" and not self.path:
             raise ValueError(f"--path is needed with --corpus={self.corpus}.")
+        for field in dataclasses.fields(self)[2:]:
+            idle = field.name not in _FLAGS[self.corpus]
+            if idle and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"--{field.name} says nothing to --corpus={self.corpus}."
+                )
 
     @classmethod
     def from_flags(cls) -> "Spec":
@@ -99,7 +112,9 @@ def load(spec: Spec) -> Corpus:
             corpus = data.select_min_count(corpus, spec.min_count)
             return data.select_docs(corpus, **minima)
         if spec.corpus == "npz":
-            return data.load(spec.path)
+            corpus = data.load(spec.path)
+            few = spec.min_count > 1
+            return data.select_min_count(corpus, spec.min_count) if few else corpus
         name = {"lines": "read_labelled_lines", "folder": "read_folder"}[spec.corpus]
         return getattr(data, name)(
             spec.path,
@@ -110,6 +125,15 @@ def load(spec: Spec) -> Corpus:
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"--path: {error}") from error
+
+
+def fewer(spec: Spec, corpus: Corpus, num_words: int) -> str:
+    """The flag that leaves a corpus so many words, or a few less."""
+    if "max_words" in _FLAGS[spec.corpus]:
+        return f"--max_words={num_words}"
+    seen = np.sort(np.bincount(corpus.counts.indices, minlength=corpus.num_words))
+    least = max(2, int(seen[-num_words - 1]) + 1)
+    return f"--min_count={least} (leaves about {int((seen >= least).sum()):,})"
 
 
 def digest(corpus: Corpus) -> str:

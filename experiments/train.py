@@ -62,6 +62,9 @@ _STREAM = flags.DEFINE_enum(
     "auto: with more than 1,000 words, on one device.",
 )
 _FORECAST = flags.DEFINE_bool("forecast", True, "Say time and memory before the start.")
+_MEMORY = flags.DEFINE_float(
+    "memory", None, "GB that a run may take; half of the machine's.", lower_bound=0.1
+)
 _RESUME = flags.DEFINE_bool("resume", False, "Go on where the run in --out stopped.")
 _SAVE_EVERY = flags.DEFINE_integer(
     "checkpoint_every", 1, "Epochs between checkpoints; 0: none.", lower_bound=0
@@ -153,6 +156,27 @@ def streamed(num_words: int, mesh) -> bool:
     return num_words > types.FEW_WORDS and mesh is None
 
 
+def check_memory(spec: corpora.Spec, corpus: Corpus, cfg: types.Config) -> None:
+    """ValueError if so many words take more memory than allowed, before any work."""
+    allowed = forecast.machine() / 2
+    if _MEMORY.value is not None:
+        allowed = _MEMORY.value * forecast.GB
+    size = 8 if jax.config.jax_enable_x64 else 4
+    needed = forecast.needed(corpus.num_words, cfg, size)
+    if needed > allowed:
+        fit = forecast.words_that_fit(allowed, cfg, size)
+        if not fit:
+            least = forecast.needed(0, cfg) / forecast.GB
+            raise ValueError(f"--memory: no run takes less than {least:.1f} GB.")
+        raise ValueError(
+            f"{corpus.num_words:,} words with {cfg.num_topics} topics, batches of "
+            f"{cfg.batch_size} and {cfg.num_iters} iterations take "
+            f"{needed / forecast.GB:.1f} GB, and --memory allows "
+            f"{allowed / forecast.GB:.1f}: {fit:,} words fit. "
+            f"{corpora.fewer(spec, corpus, fit)} would do."
+        )
+
+
 def notes(corpus, vectors, recipe, classes) -> dict[str, Any]:
     """settings.json: all that decides the result, and what made it."""
     sha = lambda x: hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
@@ -186,12 +210,13 @@ def main(argv):
     rundir.check(_OUT.value, resume=_RESUME.value)
 
     corpus = corpora.load(spec)
+    recipe = preset(corpus.num_words)
+    check_memory(spec, corpus, recipe.cfg)
     if _SPLIT.value == "train":
         corpus = data.split(corpus, seed=_SPLIT_SEED.value)[0]
     labels, classes = None, ()
     if _MODE.value == "supervised":
         labels, classes = corpus.label_codes(_LABELS.value)
-    recipe = preset(corpus.num_words)
     vectors = starting_vectors(corpus, recipe.cfg)
     task = train_lib.prepare(
         jax.random.key(_SEED.value),

@@ -12,7 +12,8 @@ import numpy as np
 import processes
 import pytest
 
-from dwl_jax import infer, io, metrics
+from dwl_jax import data, infer, io, metrics
+from experiments import growth
 
 SMALL = (
     "--dim=5",
@@ -122,6 +123,14 @@ WRONG = {
         (["--tau=7", "--out=OUT/new"], "Hyper.tau"),
         (["--num_devices=3", "--out=OUT/new"], "--num_devices=3"),
         (["--device=tpu", "--out=OUT/new"], "--device=tpu"),
+        (["--max_words=9", "--out=OUT/new"], "--max_words says nothing to --corpus"),
+        (["--notransport", "--num_iters=3", "--out=OUT/new"], "num_iters must be 1"),
+        (["--nolearn_embeddings", "--joint", "--out=OUT/new"], "joint=True would move"),
+        (["--memory=0.2", "--out=OUT/new"], "no run takes less than 0.6 GB"),
+        (
+            ["--corpus=npz", "--path=OUT/wide.npz", "--memory=0.7", "--out=OUT/new"],
+            r"take 0.8 GB, .* allows 0.7: 4,\d+ words fit. --min_count=2 .leaves about 371",
+        ),
     ],
     "infer": [
         (["--model=OUT/foreign", "--docs=OUT/a.txt"], "--model: .*foreign"),
@@ -157,6 +166,11 @@ def test_errors_name_the_flag_before_any_work(run_dir, tmp_path, script):
     (tmp_path / "a.txt").write_text("hello world\n")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("years of work")
+    wide = growth.draw_counts(400, 6_500)
+    words, ids = (np.arange(n).astype(str) for n in wide.shape[::-1])
+    kinds, none = ("word",) * len(words), ("",) * len(words)
+    corpus = data.Corpus(wide, tuple(words), kinds, none, {}, ids)
+    data.save(corpus, tmp_path / "wide.npz")
     fill = lambda a: a.replace("OUT", str(tmp_path)).replace("RUN", str(run_dir))
     cases = [[fill(a) for a in args] for args, _ in WRONG[script]]
     code = "import os; os.dup2(1, 2)\n" + DRIVER
