@@ -1,7 +1,7 @@
 """This tree against another checkout of it: first results, gradients, tests, lines.
 
     git worktree add ../before 953e9cf
-    python -m experiments.against --before=../before [--parts=first --parts=gradient]
+    python -m experiments.against --before=../before [--parts=first --parts=step]
 
 Every number comes from a new process that imports one of the trees; the trees take
 turns, and the best of `--rounds` counts. Only the ratios of one run mean anything.
@@ -17,7 +17,7 @@ import time
 
 from absl import app, flags, logging
 
-PARTS = ("first", "gradient", "tests", "lines")
+PARTS = ("first", "gradient", "step", "tests", "lines")
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
 _BEFORE = flags.DEFINE_string("before", None, "The other checkout.", required=True)
@@ -80,6 +80,17 @@ for name, D, epsilon, num_iters, places in (
     jax.block_until_ready(step(*args))
 found = best(runs, rounds=30, seconds=4.0)
 print(json.dumps({name: 1e3 * seconds for name, seconds in found.items()}))
+"""
+
+STEP = """
+import inspect, json
+from experiments import growth
+found, forms = {}, "form" in inspect.signature(growth.make_step).parameters
+for size in (5550, 16000):
+    args = ([size], {"num_topics": 32}, 3)
+    cell, = growth.measure(*(["topics"], *args) if forms else args)
+    found[f"a step of 128 documents, {size:,} words, ms"] = 1e3 * cell["clock"]
+print(json.dumps(found))
 """
 
 
@@ -171,7 +182,7 @@ def main(argv):
         raise app.UsageError(f"--before={_BEFORE.value}: no checkout of this project.")
     found = {name: {} for name in trees}
     for part in _PARTS.value:
-        snippet = {"first": FIRST, "gradient": GRADIENT}.get(part)
+        snippet = {"first": FIRST, "gradient": GRADIENT, "step": STEP}.get(part)
         if snippet:
             got = best_of(trees, snippet, _ROUNDS.value)
         else:
