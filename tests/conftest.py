@@ -13,7 +13,7 @@ import pytest
 # Files that compile a lot, or start processes: `make quick` leaves them out.
 SLOW = (
     "api", "barycenter", "barycenter_edges", "barycenter_grid", "baselines",
-    "bench", "blocks", "blur", "checkpoint", "checks", "choices", "choose",
+    "bench", "blocks", "blur", "info_blur", "checkpoint", "checks", "choices", "choose",
     "data_nhds", "determinism", "embedding", "evaluate", "greenkhorn", "growth",
     "hostile", "identity", "infer", "io", "kernel", "large", "losses", "objective",
     "paper_parts", "parallel", "protocol", "readme", "renewal", "reproduce",
