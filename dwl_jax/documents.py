@@ -35,6 +35,15 @@ def dense(docs: Documents, num_words: int) -> Array:
     return scatter(docs.words, docs.mass)
 
 
+def sparse(docs: Documents, num_words: int) -> sp.csr_array:
+    """Y as a scipy matrix on the host, [M, N]: places without mass are not in it."""
+    words, mass = np.asarray(docs.words), np.asarray(docs.mass)
+    there = mass > 0.0
+    rows = np.repeat(np.arange(len(words)), there.sum(axis=1))
+    shape = (len(words), num_words)
+    return sp.csr_array((mass[there], (rows, words[there])), shape=shape)
+
+
 def from_counts(counts, *, dtype=np.float32, ids=None) -> Documents:
     """Documents from word counts, checked; each row is divided by its sum.
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh
 
-from dwl_jax.documents import Documents
+from dwl_jax.documents import Documents, sparse
 
 _DENSE = 512  # words whose whole spectrum is found at once
 _SEED = 0  # of what is drawn: the same words have the same start
@@ -34,7 +34,7 @@ def spectral(docs: Documents, num_words: int, dim: int) -> np.ndarray:
     Returns:
       X, [N, dim] float64, rows of length sqrt(dim).
     """
-    P = positive_pmi(presence(docs, num_words))
+    P = positive_pmi(sparse(docs, num_words))
     size, U = _leading(P, min(dim, num_words))
     U = U * np.sign(U[np.argmax(np.abs(U), axis=0), np.arange(U.shape[1])])[None, :]
     X = np.zeros((num_words, dim))
@@ -45,18 +45,9 @@ def spectral(docs: Documents, num_words: int, dim: int) -> np.ndarray:
     return X * (np.sqrt(dim) / np.linalg.norm(X, axis=1))[:, None]
 
 
-def presence(docs: Documents, num_words: int) -> sp.csr_array:
-    """Which words a document has, 1 or 0, [M, N]."""
-    words, there = np.asarray(docs.words), np.asarray(docs.mass) > 0.0
-    rows = np.repeat(np.arange(len(words)), there.sum(axis=1))
-    ones = np.ones(rows.size)
-    out = sp.csr_array((ones, (rows, words[there])), shape=(len(words), num_words))
-    out.data[:] = 1.0  # a word that stands twice in a document was summed
-    return out
-
-
-def positive_pmi(present: sp.csr_array) -> sp.csr_array:
+def positive_pmi(Y: sp.csr_array) -> sp.csr_array:
     """Log of p(i, j) / (p(i) p(j)) over documents where it is positive, [N, N]."""
+    present = (Y > 0.0).astype(np.float64)
     M, count = present.shape[0], present.sum(axis=0)
     both = sp.coo_array(present.T @ present)
     pmi = np.log(both.data * M / (count[both.row] * count[both.col]))
