@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwl_jax import blocks
+from dwl_jax import cost as cost_lib
 from dwl_jax.cost import Scale
 
 Array = jax.Array
@@ -37,11 +38,14 @@ def epsilon_for(
       ValueError: where no epsilon gives the blur, unless something is traced: fewer
         words than it asks for, or most of them in one place.
     """
-    N = X.shape[0]
+    N, X = X.shape[0], jax.lax.stop_gradient(X)
     rows = jnp.arange(0, N, -(-N // _SAMPLE))
-    X = jax.lax.stop_gradient(X)
-    unit = blocks.ground(X, tau, 1.0, squared=squared, scale=scale)
-    cost = unit.exponent(blocks.squared_distances(X[rows], X))
+    if rows.size == N:
+        D = cost_lib.scale(cost_lib.distance_matrix(X, squared=squared), scale)
+        cost = cost_lib.distill(D, tau)
+    else:
+        unit = blocks.ground(X, tau, 1.0, squared=squared, scale=scale)
+        cost = unit.exponent(blocks.squared_distances(X[rows], X))
     cost = jnp.where(rows[:, None] == jnp.arange(N)[None, :], jnp.inf, cost)
     blurred = lambda epsilon: jnp.median(jnp.sum(jnp.exp(-cost / epsilon), axis=1))
 

@@ -75,6 +75,15 @@ def observed(mask: Any, docs: Documents, num_words: int) -> Array | None:
     return mask
 
 
+def known(docs: Documents, vectors: Any) -> None:
+    """ValueError where a start is to be found by the host and numbers are traced."""
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((docs, vectors))):
+        raise ValueError(
+            "Config.start 'spectral' looks at documents and vectors, which must not be "
+            "traced here: make the start outside of jit or vmap, or sweep others."
+        )
+
+
 def words(cfg: Config, num_words: int, vectors: Any, features: Any) -> None:
     """ValueError unless starting vectors and word features suit N and cfg."""
     if vectors is not None:
@@ -203,6 +212,7 @@ def finite(state: State, info: Info, hyper: Hyper, cfg: Config) -> None:
     place, batch = np.argwhere(fault != 0)[0].tolist()
     epoch = int(state.epoch)  # of the epoch that was not completed
     bits = int(fault[place, batch])
+    hyper = hyper.at(state.epsilon)
     what = next(name for i, name in enumerate(FAULTS) if bits >> i & 1)
     if bits & UNHELD:
         raise NonFiniteError(

@@ -75,6 +75,7 @@ def extent(X: np.ndarray, cfg: Config) -> tuple[float, float]:
 def of_state(cfg: Config, state: State, hyper: Hyper) -> Config:
     """`settle` for what a State holds."""
     X = cfg.embedding.apply(state.params.theta, state.features)
+    hyper = hyper.at(state.epsilon)
     return settle(cfg, X, state.params.R, hyper)  # logits span what their logs do
 
 

@@ -73,7 +73,7 @@ def infer(
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
     observed = checks.observed(observed, docs, N)
-    model = jax.tree.map(jnp.asarray, model)
+    model, hyper = jax.tree.map(jnp.asarray, model), hyper.at(model.epsilon)
     cast = lambda x: jnp.asarray(x, model.X.dtype)  # the model's precision decides
     docs, hyper = docs._replace(mass=cast(docs.mass)), jax.tree.map(cast, hyper)
     X = embedding.ground(model.X, cfg.embedding)  # here: all maps share what compiles
@@ -109,7 +109,7 @@ def topic_documents(model: Model, hyper: Hyper, *, cfg: Config) -> Array:
     This is what to read when a topic is to be named. B itself is sharper: it is what
     becomes the topic's documents after the kernel's blur.
     """
-    X = embedding.ground(model.X, cfg.embedding)
+    X, hyper = embedding.ground(model.X, cfg.embedding), hyper.at(model.epsilon)
     cfg = choose.settle(reading(cfg), X, model.log_B, hyper)
     return _documents(model.log_B, X, hyper, cfg=cfg)
 

@@ -106,7 +106,7 @@ def save_model(
         "kinds": list(kinds or ["word"] * N),
         "descriptions": [str(text) for text in descriptions or [""] * N],
         "config": config_to_json(cfg),
-        "hyper": hyper_to_json(hyper),
+        "hyper": hyper_to_json(hyper.at(model.epsilon)),
         "versions": versions(),
         "extra": dict(extra or {}),
         "arrays": {

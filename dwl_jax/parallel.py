@@ -114,7 +114,7 @@ def fit(
         state, info = choose.train(run, state, task.hyper, cfg, num_epochs)
     state = collect(state, num_docs)
     checks.finite(state, info, hyper, cfg)
-    checks.blurs(info, hyper, cfg)
+    checks.blurs(info, hyper.at(state.epsilon), cfg)
     return state, info
 
 

@@ -108,7 +108,7 @@ def run(
             watch(epoch, info)
             if not bool(state.finite):
                 checks.finite(parallel.collect(state, num_docs), info, hyper, cfg)
-            blurs = blurs and checks.blurs(info, hyper, cfg)
+            blurs = blurs and checks.blurs(info, hyper.at(state.epsilon), cfg)
             last = epoch + 1 == num_epochs
             stopped = not last and parallel.any_process(stop())
             due = last or stopped or (epoch + 1) % save_every == 0

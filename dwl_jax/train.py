@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from dwl_jax import (
+    blur,
     checks,
     choose,
     embedding,
@@ -16,7 +18,7 @@ from dwl_jax import (
     simplex,
     start,
 )
-from dwl_jax.documents import Documents, dense
+from dwl_jax.documents import Documents, dense, sparse
 from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
     Batch,
@@ -24,6 +26,7 @@ from dwl_jax.objective import (
     own_topics,
     topic_loss,
 )
+from dwl_jax.spectral import spectral
 from dwl_jax.types import (
     UNHELD,
     Config,
@@ -137,7 +140,8 @@ def advance(
       The State, Info, and the kernel.
     """
     params, features = state.params, state.features
-    hyper, joint = decayed(hyper, state.epoch), cfg.joint and k is None
+    hyper = decayed(hyper.at(state.epsilon), state.epoch)
+    joint = cfg.joint and k is None
     rows_s = take((params.A, state.opt_A), batch.rows)
     A_s, opt_A_s = rows_s
     loss_fn = jax.value_and_grad(
@@ -343,13 +347,17 @@ def prepare(
     labels, num_labels = checks.labels(labels, docs.num_docs, cfg)
     key_init, key_run = jax.random.split(key)
     dtype = docs.mass.dtype
-    topics = None
+    topics, K = None, cfg.num_topics
+    sizes = {"num_words": num_words, "num_topics": K}
+    own = own_topics(labels, K, num_labels) if num_labels else None
     if cfg.start == "documents":
-        K = cfg.num_topics
-        own = own_topics(labels, K, num_labels) if num_labels else None
-        topics = start.from_documents(
-            key_init, docs, own, num_words=num_words, num_topics=K
-        )
+        topics = start.from_documents(key_init, docs, own, **sizes)
+    elif cfg.start == "spectral":
+        checks.known(docs, vectors)
+        if vectors is None:
+            vectors = spectral(docs, num_words, cfg.embedding.given or cfg.dim)
+        Z = start.pooled(sparse(docs, num_words), np.asarray(vectors)).astype(dtype)
+        topics = start.from_pooled(key_init, docs, Z, own, **sizes)
     state = init(
         key_init,
         docs.num_docs,
@@ -360,6 +368,11 @@ def prepare(
         topics=topics,
         dtype=dtype,
     )
+    if cfg.transport and (isinstance(hyper.blur, jax.core.Tracer) or hyper.blur > 0.0):
+        X = cfg.embedding.apply(state.params.theta, state.features)
+        how = {"squared": cfg.squared, "scale": cfg.scale}
+        found = blur.epsilon_for(X, hyper.tau, hyper.blur, **how)
+        state = state._replace(epsilon=found)
     hyper = jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
     return Task(key_run, state, docs, hyper, labels, num_labels)
 
@@ -416,7 +429,7 @@ def fit(
 
     state, info = choose.train(run, state, hyper, cfg, num_epochs)
     checks.finite(state, info, hyper, cfg)
-    checks.blurs(info, hyper, cfg)
+    checks.blurs(info, hyper.at(state.epsilon), cfg)
     return state, info
 
 
@@ -424,4 +437,4 @@ def model(state: State, cfg: Config) -> Model:
     """Topics and embeddings of a trained state."""
     X = cfg.embedding.apply(state.params.theta, state.features)
     X = embedding.shown(X, cfg.embedding)
-    return Model(simplex.log_topics(state.params.R), X)
+    return Model(simplex.log_topics(state.params.R), X, state.epsilon)

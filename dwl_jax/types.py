@@ -22,7 +22,7 @@ Closest = Literal["weight", "distance"]
 KernelForm = Literal["auto", "plain", "scaled", "log"]
 TransportForm = Literal["auto", "plain", "log"]
 Reduction = Literal["mean", "sum"]
-Start = Literal["normal", "documents"]
+Start = Literal["normal", "documents", "spectral"]
 Optimizer = str | optax.GradientTransformation
 FEW_WORDS = 1_000  # up to so many, all of them take part in everything
 
@@ -60,7 +60,7 @@ class Config:
     transport: bool = True  # False: C is the identity, the control
     renew: int = 1  # steps from one making of the kernel of D^tau to the next, at most
     topic_words: int = 192  # of each topic, that transports move where words are many
-    start: Start = "normal"  # of A and R: draws, or clusters of documents
+    start: Start = "normal"  # draws; clusters of documents; embeddings and clusters
 
     embedding: EmbeddingMap = one_hot
     step: Step = "explicit"
@@ -126,6 +126,7 @@ class Hyper(NamedTuple):
 
     tau: Array | float = 0.5  # distillation power
     epsilon: Array | float = 0.2  # of the barycenter, in units of the scaled D^tau
+    blur: Array | float = 0.0  # of the first kernel, epsilon found for it; 0: as it is
     epsilon_transport: Array | float = 1.0  # of the plans T, in units of the scaled D
     beta: Array | float = 0.01  # weight of ||theta - theta_c||^2
     rate_A: Array | float = 0.3
@@ -137,6 +138,10 @@ class Hyper(NamedTuple):
     prior: Array | float = 0.0  # of Lambda: pull of the logits A towards their mean
     label_weight: Array | float = 0.0  # supervised: pull of Lambda towards the label
     metric_weight: Array | float = 0.0  # supervised: of `losses.neighbours`
+
+    def at(self, epsilon: Array | None) -> "Hyper":
+        """With the epsilon that was found for a blur, if one was."""
+        return self if epsilon is None else self._replace(epsilon=epsilon, blur=0.0)
 
 
 class Params(NamedTuple):
@@ -159,6 +164,7 @@ class State(NamedTuple):
     epoch: Array  # [] int32, epochs done
     batch: Array  # [] int32, batches done of the next one: 0 but after a fault
     finite: Array  # [] bool, False once a step was not: then nothing moves any more
+    epsilon: Array | None = None  # [] found for Hyper.blur, or None: Hyper's own
 
 
 class Info(NamedTuple):
@@ -180,6 +186,7 @@ class Model(NamedTuple):
 
     log_B: Array  # [K, N]
     X: Array  # [N, dim]
+    epsilon: Array | None = None  # [] found for Hyper.blur, or None: Hyper's own
 
 
 def reading(cfg: Config) -> Config:

@@ -17,8 +17,8 @@ SLOW = (
     "data_nhds", "determinism", "embedding", "evaluate", "greenkhorn", "growth",
     "hostile", "identity", "infer", "io", "kernel", "large", "losses", "objective",
     "paper_parts", "parallel", "protocol", "readme", "renewal", "reproduce",
-    "runner", "scripts", "start", "stream", "study", "supports", "train",
-    "transport",
+    "runner", "scripts", "spectral_start", "start", "stream", "study", "supports",
+    "train", "transport",
 )  # fmt: skip
 # Files of few and long tests begin, so that no worker waits for one at the end.
 LONG = ("parallel", "reproduce", "scripts", "readme", "paper_parts", "determinism")

@@ -74,3 +74,10 @@ def equations(jaxpr):
             for inner in value if isinstance(value, tuple | list) else (value,):
                 if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
                     yield from equations(inner)
+
+
+def themes(num_docs=300, num_words=40, seed=0):
+    """Counts of documents that each have one of three themes, 8 words of it."""
+    rng = np.random.default_rng(seed)
+    of = rng.dirichlet(np.full(num_words, 0.2), 3)
+    return np.array([rng.multinomial(8, of[m % 3]) for m in range(num_docs)])

@@ -2,19 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import problems
 import pytest
 import scipy.sparse as sp
 
 from dwl_jax import spectral
 from dwl_jax.documents import from_counts, sparse
-
-
-def draw(num_docs=300, num_words=40, seed=0):
-    """Counts of documents of three themes."""
-    rng = np.random.default_rng(seed)
-    themes = rng.dirichlet(np.full(num_words, 0.2), 3)
-    rows = [rng.multinomial(8, themes[m % 3]) for m in range(num_docs)]
-    return np.array(rows)
 
 
 def pmi_by_loops(counts):
@@ -30,14 +23,14 @@ def pmi_by_loops(counts):
 
 
 def test_pmi_is_that_of_loops():
-    counts = draw()
+    counts = problems.themes()
     got = spectral.positive_pmi(sparse(from_counts(counts), 40))
     np.testing.assert_allclose(got.toarray(), pmi_by_loops(counts), atol=1e-12)
 
 
 @pytest.mark.parametrize("num_words", [40, 700])
 def test_rows_are_the_leading_part_of_pmi_at_one_length(num_words):
-    counts = draw(900, num_words)
+    counts = problems.themes(900, num_words)
     seen = counts.sum(0) > 0
     X = spectral.spectral(from_counts(counts), num_words, 7)
     pmi = spectral.positive_pmi(sp.csr_array(counts)).toarray()
@@ -50,7 +43,7 @@ def test_rows_are_the_leading_part_of_pmi_at_one_length(num_words):
 
 
 def test_the_same_documents_give_the_same_bits_and_signs():
-    counts = draw(900, 700)
+    counts = problems.themes(900, 700)
     one, two = (spectral.spectral(from_counts(counts), 700, 20) for _ in range(2))
     np.testing.assert_array_equal(one, two)
     again = spectral.spectral(from_counts(sp.csr_array(counts)), 700, 20)
@@ -68,7 +61,7 @@ def test_words_of_one_theme_are_nearer_than_those_of_two():
 @pytest.mark.parametrize("num_words", [12, 600])
 def test_words_without_a_place_are_drawn_at_that_length(num_words):
     counts = np.zeros((200, num_words), int)
-    counts[:, :8] = draw(200, 8)
+    counts[:, :8] = problems.themes(200, 8)
     counts[:, 8] = 1  # in every document; the others are never seen
     X = spectral.spectral(from_counts(counts), num_words, 5)
     assert np.isfinite(X).all()
@@ -83,12 +76,12 @@ def test_documents_that_are_all_alike_give_draws(num_words):
 
 
 def test_fewer_words_than_dimensions_leave_the_others_0():
-    X = spectral.spectral(from_counts(draw(50, 3)), 3, 8)
+    X = spectral.spectral(from_counts(problems.themes(50, 3)), 3, 8)
     assert X.shape == (3, 8) and np.isfinite(X).all()
 
 
 def test_places_that_are_filled_up_do_not_count():
-    docs = from_counts(draw())
+    docs = from_counts(problems.themes())
     more = lambda x: np.pad(np.asarray(x), ((0, 0), (0, 4)))
     np.testing.assert_array_equal(
         spectral.spectral(docs, 40, 6),
