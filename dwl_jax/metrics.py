@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.special import log_softmax
 
-from dwl_jax.documents import Documents
+from dwl_jax.documents import Documents, sparse
 
 Array = jax.Array
 
@@ -103,6 +104,19 @@ def top_words(log_B: Array, top_n: int) -> np.ndarray:
     return np.argsort(-np.asarray(log_B), axis=1, kind="stable")[:, :top_n]
 
 
+def own_words(log_y: Array, top_n: int) -> np.ndarray:
+    """The words that tell a topic, best first, by log p(w|k) + log p(k|w), [K, top_n].
+
+    What is common in all topics says little about one, however probable it is there.
+
+    Args:
+      log_y: log documents of the topics, [K, N].
+      top_n: how many of each.
+    """
+    log_y = np.asarray(log_y, np.float64)
+    return top_words(log_y + log_softmax(log_y, axis=0), top_n)
+
+
 def npmi(tops: np.ndarray, docs: Documents, num_words: int) -> np.ndarray:
     """Coherence of each topic: mean normalised PMI of its top words over documents.
 
@@ -116,16 +130,9 @@ def npmi(tops: np.ndarray, docs: Documents, num_words: int) -> np.ndarray:
     """
     if np.shape(tops)[1] < 2:
         raise ValueError("coherence needs at least two words for each topic.")
-    words, mass = np.asarray(docs.words), np.asarray(docs.mass)
-    M = len(words)
     used = np.unique(tops)
-    present = np.zeros((M, num_words), bool)
-    present[
-        np.repeat(np.arange(M), words.shape[1])[mass.ravel() > 0],
-        words.ravel()[mass.ravel() > 0],
-    ] = True
-    sub = present[:, used].astype(np.float64)
-    joint = (sub.T @ sub) / M
+    present = (sparse(docs, num_words)[:, used] > 0.0).astype(np.float64)
+    joint = (present.T @ present).toarray() / present.shape[0]
     single = np.diagonal(joint)
     place = {w: i for i, w in enumerate(used)}
 

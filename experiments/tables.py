@@ -35,8 +35,20 @@ TABLES = {
         "topics/diversity": "diversity",
     },
     "Wrong (%)": {"error": "error"},
+    "Text (x 100)": {
+        "text/purity": "purity",
+        "text/nmi": "NMI",
+        "text/npmi10": "NPMI, 10 words",
+        "text/diversity10": "diversity",
+        "text/npmi15": "NPMI, 15",
+        "text/diversity15": "diversity",
+        "text/logistic": "logistic regression",
+        "text/5nn": "5-NN",
+        "text/words": "NPMI of nearest words",
+        "text/seconds": "seconds",
+    },
 }
-LESS_IS_BETTER = ("error",)
+LESS_IS_BETTER = ("error", "text/seconds")
 
 
 @dataclasses.dataclass
