@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -24,6 +24,25 @@ _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
 _LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
 _PROCEDURES = 1.25  # times that for procedures
+
+
+class Sizes(NamedTuple):
+    """What the recipe depends on."""
+
+    num_docs: int = 4_457  # M
+    num_words: int = 81  # N
+
+    @classmethod
+    def of(cls, corpus: Any) -> "Sizes":
+        """Of a Corpus, of counts [M, N], or Sizes themselves; the paper's for None."""
+        if corpus is None:
+            return cls()
+        if isinstance(corpus, Sizes):
+            return corpus
+        shape = np.shape(getattr(corpus, "counts", corpus))
+        if len(shape) != 2:
+            raise ValueError(f"a recipe is for a corpus, counts or Sizes, not {shape}.")
+        return cls(*shape)
 
 
 class Preset(NamedTuple):
@@ -73,9 +92,9 @@ def paper(*, pretrained: bool = False, **changes) -> Preset:
 
 
 def default(
+    corpus: Any = None,
     *,
     mode: Mode = "scratch",
-    num_words: int = 0,
     transport: bool = True,
     learn_embeddings: bool = True,
     **changes,
@@ -91,14 +110,14 @@ def default(
     a kernel that is renewed every few steps, smaller batches, five epochs.
 
     Args:
+      corpus: what will be learned: a Corpus, counts [M, N] or Sizes.
       mode: `scratch`; `finetune`, which keeps vectors, made by `starting_vectors`, and
         learns beside them; or `supervised`, in which topic weights are also pulled to
         the label's topics.
-      num_words: N, if known.
       transport: False is the control, in which no mass moves: topics alone are learned.
       learn_embeddings: False keeps them as they start.
-      **changes: any field of Config or Hyper, or num_epochs. `decay_epochs` is
-        num_epochs unless given.
+      **changes: any field of Config or Hyper, num_epochs, or the num_steps that they
+        are to have. `decay_epochs` is num_epochs unless given.
 
     Returns:
       A Preset.
@@ -111,6 +130,7 @@ def default(
         hyper = hyper._replace(rate_joint=0.2, rate_theta=1.5)
     elif mode == "supervised":
         hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
+    num_docs, num_words = Sizes.of(corpus)
     if num_words > FEW_WORDS:
         changes = _MANY_WORDS | changes
     if not transport:
@@ -120,7 +140,11 @@ def default(
             if changes[name] != _FROZEN[name]:
                 raise ValueError(f"{name}={changes[name]!r} would move embeddings.")
         changes = changes | _FROZEN
+    num_steps = changes.pop("num_steps", None)
     found = _change(Preset(cfg, hyper, 20), changes)
+    if num_steps is not None and "num_epochs" not in changes:
+        batches = -(-num_docs // min(num_docs, found.cfg.batch_size))
+        found = found._replace(num_epochs=-(-num_steps // batches))
     if mode == "finetune" and "embedding" not in changes:
         beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)
         found = _change(found, {"embedding": beside})

@@ -39,7 +39,7 @@ def draw_counts(num_docs: int, num_words: int, size: int = 9, seed: int = 0):
 
 def make_step(num_words: int, changes: dict):
     """Compiled steps, and the memory of one."""
-    recipe = presets.default(num_words=num_words, **changes)
+    recipe = presets.default(presets.Sizes(num_words=num_words), **changes)
     cfg = recipe.cfg
     counts = draw_counts(cfg.batch_size, num_words)
     task = train.prepare(jax.random.key(0), counts, recipe.hyper, cfg=cfg)

@@ -107,8 +107,7 @@ READERS = {"20ng": read_20ng, "m10": read_m10, "npz": read_npz}
 
 def dwl(text: Text, K: int, seed: int, **changes) -> Found:
     """The recipe, or a part of it."""
-    N = len(text.vocab)
-    cfg, hyper, epochs = presets.default(num_words=N, num_topics=K, **changes)
+    cfg, hyper, epochs = presets.default(text.train, num_topics=K, **changes)
     state, _ = dwl_jax.fit(
         jax.random.key(seed), text.train, hyper, cfg=cfg, num_epochs=epochs
     )
@@ -124,7 +123,7 @@ def dwl(text: Text, K: int, seed: int, **changes) -> Found:
 def pooled_clusters(text: Text, K: int, seed: int, **changes) -> Found:
     """Where the recipe starts: untrained embeddings, and clusters pooled in them."""
     N = len(text.vocab)
-    cfg, hyper, _ = presets.default(num_words=N, num_topics=K, **changes)
+    cfg, hyper, _ = presets.default(text.train, num_topics=K, **changes)
     task = train.prepare(jax.random.key(seed), text.train, hyper, cfg=cfg)
     A, R, X = map(np.asarray, task.state.params)
     pool = lambda counts: start.pooled(sparse(from_counts(counts), N), X)

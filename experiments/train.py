@@ -114,13 +114,13 @@ _LEARN = flags.DEFINE_bool("learn_embeddings", True, "no: they stay as they star
 flags.DEFINE_alias("topics", "num_topics")
 
 
-def preset(num_words: int = 0) -> presets.Preset:
-    """The mode's recipe for so many words, with what flags change."""
+def preset(corpus: Corpus | None = None) -> presets.Preset:
+    """The mode's recipe for a corpus, with what flags change."""
     changes = {n: flags.FLAGS[n].value for n in _SETTINGS if flags.FLAGS[n].present}
     if _EPOCHS.value is not None:
         changes["num_epochs"] = _EPOCHS.value
     changes["learn_embeddings"] = _LEARN.value
-    return presets.default(mode=_MODE.value, num_words=num_words, **changes)
+    return presets.default(corpus, mode=_MODE.value, **changes)
 
 
 def check_flags() -> None:
@@ -209,11 +209,11 @@ def main(argv):
     mesh, first = cli.mesh(_NUM_DEVICES.value), parallel.is_first()
     rundir.check(_OUT.value, resume=_RESUME.value)
 
-    corpus = corpora.load(spec)
-    recipe = preset(corpus.num_words)
-    check_memory(spec, corpus, recipe.cfg)
+    corpus = whole = corpora.load(spec)
     if _SPLIT.value == "train":
         corpus = data.split(corpus, seed=_SPLIT_SEED.value)[0]
+    recipe = preset(corpus)
+    check_memory(spec, whole, recipe.cfg)
     labels, classes = None, ()
     if _MODE.value == "supervised":
         labels, classes = corpus.label_codes(_LABELS.value)

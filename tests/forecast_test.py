@@ -20,7 +20,7 @@ FIELDS = ("temp_size_in_bytes", "output_size_in_bytes")
     ],
 )
 def test_memory_is_what_the_compiled_step_asks_for(num_words, changes):
-    recipe = presets.default(num_words=num_words, num_topics=8, **changes)
+    recipe = presets.default(presets.Sizes(9, num_words), num_topics=8, **changes)
     counts = growth.draw_counts(recipe.cfg.batch_size, num_words)
     task = train.prepare(jax.random.key(0), counts, recipe.hyper, cfg=recipe.cfg)
     cfg, rows = choose.of_state(recipe.cfg, task.state, task.hyper), counts.shape[0]
@@ -34,7 +34,7 @@ def test_memory_is_what_the_compiled_step_asks_for(num_words, changes):
 
 
 def test_words_that_fit_are_the_most():
-    cfg = presets.default(num_words=2_000).cfg
+    cfg = presets.default(presets.Sizes(9, 2_000)).cfg
     fit = forecast.words_that_fit(2e9, cfg)
     assert forecast.needed(fit, cfg) <= 2e9 < forecast.needed(fit + 1, cfg)
     assert forecast.words_that_fit(1e6, cfg) == 0
