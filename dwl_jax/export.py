@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 from absl import logging
 
+from dwl_jax import metrics
 from dwl_jax.data.corpus import Corpus
 from dwl_jax.types import Model
 
@@ -44,7 +45,7 @@ def write_word2vec(path: str | os.PathLike, X: Any, vocab: Sequence[str]) -> Non
 
 def write_topics(
     path: str | os.PathLike,
-    log_B: Any,
+    log_y: Any,
     vocab: Sequence[str],
     *,
     kinds: Sequence[str] | None = None,
@@ -53,16 +54,18 @@ def write_topics(
 ) -> None:
     """Writes topics as CSV: topic, rank, word, kind, description, probability.
 
+    A topic's own words come first, see `metrics.own_words`.
+
     Args:
       path: file to write.
-      log_B: log topics, [K, N].
+      log_y: log documents of the topics, from `topic_documents`, [K, N].
       vocab: N words.
       kinds: N kinds, or None.
       descriptions: N texts, or None.
-      top_n: most probable words of each topic; all if None.
+      top_n: words of each topic; all if None.
     """
-    log_B = np.asarray(log_B)
-    order = np.argsort(-log_B, axis=1, kind="stable")[:, :top_n]
+    log_y = np.asarray(log_y, np.float64)
+    order = metrics.own_words(log_y, top_n)
     with _replacing(path) as handle:
         out = csv.writer(handle, lineterminator="\n")
         out.writerow(["topic", "rank", "word", "kind", "description", "probability"])
@@ -70,7 +73,7 @@ def write_topics(
             for rank, n in enumerate(row, start=1):
                 kind = kinds[n] if kinds else ""
                 text = descriptions[n] if descriptions else ""
-                p = f"{np.exp(np.float64(log_B[k, n])):.6g}"
+                p = f"{np.exp(log_y[k, n]):.6g}"
                 out.writerow([k, rank, vocab[n], kind, text, p])
 
 

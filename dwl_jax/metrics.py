@@ -99,12 +99,12 @@ def recommend(docs: Documents, X: Array, sources: Array, targets: Array) -> np.n
     return np.asarray(targets)[np.argsort(score, axis=1, kind="stable")]
 
 
-def top_words(log_B: Array, top_n: int) -> np.ndarray:
+def top_words(log_B: Array, top_n: int | None) -> np.ndarray:
     """The most probable words of each topic, best first, [K, top_n]."""
     return np.argsort(-np.asarray(log_B), axis=1, kind="stable")[:, :top_n]
 
 
-def own_words(log_y: Array, top_n: int) -> np.ndarray:
+def own_words(log_y: Array, top_n: int | None) -> np.ndarray:
     """The words that tell a topic, best first, by log p(w|k) + log p(k|w), [K, top_n].
 
     What is common in all topics says little about one, however probable it is there.
@@ -156,6 +156,13 @@ def npmi(tops: np.ndarray, docs: Documents, num_words: int) -> np.ndarray:
 def diversity(tops: np.ndarray) -> float:
     """Share of distinct words among all topics' top words."""
     return np.unique(tops).size / np.asarray(tops).size
+
+
+def near_duplicates(tops: np.ndarray, share: float = 0.5) -> list[tuple[int, int]]:
+    """Pairs of topics that have at least this share of their first words in common."""
+    sets, least = [set(row) for row in np.asarray(tops).tolist()], share * len(tops[0])
+    pairs = ((k, l) for l in range(len(sets)) for k in range(l))
+    return [(k, l) for k, l in pairs if len(sets[k] & sets[l]) >= least]
 
 
 def _contingency(clusters: Sequence, labels: Sequence) -> np.ndarray:

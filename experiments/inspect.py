@@ -51,11 +51,13 @@ def lookup(saved: io.SavedModel, words, flag: str) -> list[int]:
 
 
 def print_topics(saved: io.SavedModel) -> None:
-    B = np.exp(np.asarray(saved.model.log_B, np.float64))
-    for k, row in enumerate(metrics.top_words(saved.model.log_B, _TOP.value)):
+    log_y = np.asarray(dwl_jax.topic_documents(saved.model, saved.hyper, cfg=saved.cfg))
+    for k, row in enumerate(metrics.own_words(log_y, _TOP.value)):
         print(f"topic {k}")
         for n in row:
-            print(f"  {B[k, n]:.3f}  {describe(saved, n)}")
+            print(f"  {np.exp(log_y[k, n]):.3f}  {describe(saved, n)}")
+    for pair in metrics.near_duplicates(metrics.own_words(log_y, 10)):
+        print("topics {} and {} are nearly the same".format(*pair))
 
 
 def print_neighbours(saved: io.SavedModel) -> None:

@@ -250,8 +250,8 @@ def _infer(problem: Problem, counts: np.ndarray, model, hyper, **settings):
 
 
 def topic_cells(problem: Problem, log_B: np.ndarray, top_n: int = 10) -> Cells:
-    """NPMI of the top words over the evaluated documents, and their diversity."""
-    tops = metrics.top_words(log_B, top_n)
+    """NPMI of topics' own words over the evaluated documents, and their diversity."""
+    tops = metrics.own_words(log_B, top_n)
     docs = from_counts(problem.corpus.counts[problem.rows])
     npmi = metrics.npmi(tops, docs, problem.corpus.num_words).mean()
     cells = {"npmi": npmi, "diversity": metrics.diversity(tops)}

@@ -5,9 +5,11 @@ import numpy as np
 import tqdm
 from absl import logging
 
-from dwl_jax import export, io, parallel, runner, types
+from dwl_jax import export, io, metrics, parallel, runner, topic_documents, types
 from dwl_jax import train as train_lib
 from dwl_jax.data import Corpus
+
+_FIRST = 10  # words of a topic, by which it is told from others
 
 
 def save(path: str, state, recipe, corpus: Corpus, note: dict) -> types.Model:
@@ -40,7 +42,10 @@ def write(
     model = save(f"{out}/model", state, recipe, corpus, note)
     words = {"kinds": corpus.kinds, "descriptions": corpus.descriptions}
     export.write_word2vec(f"{out}/embeddings.txt", model.X, corpus.vocab)
-    export.write_topics(f"{out}/topics.csv", model.log_B, corpus.vocab, **words)
+    log_y = topic_documents(model, recipe.hyper, cfg=recipe.cfg)
+    for pair in metrics.near_duplicates(metrics.own_words(log_y, _FIRST)):
+        logging.warning("topics %d and %d are nearly the same.", *pair)
+    export.write_topics(f"{out}/topics.csv", log_y, corpus.vocab, **words)
     if projector:
         export.write_projector(f"{out}/projector", model.X, corpus.vocab, **words)
     if pyldavis:

@@ -18,7 +18,7 @@ SLOW = (
     "hostile", "identity", "infer", "io", "kernel", "large", "losses", "objective",
     "paper_parts", "parallel", "protocol", "readme", "renewal", "reproduce",
     "runner", "scripts", "spectral_start", "start", "stream", "study", "supports",
-    "train", "transport",
+    "text", "train", "transport",
 )  # fmt: skip
 # Files of few and long tests begin, so that no worker waits for one at the end.
 LONG = ("parallel", "reproduce", "scripts", "readme", "paper_parts", "determinism")

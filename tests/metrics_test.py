@@ -156,3 +156,18 @@ def test_effective_rank_in_closed_form():
     line = square[:, :1] * np.ones((1, 5))
     np.testing.assert_allclose(metrics.effective_rank(line), 1.0, rtol=1e-9)
     assert metrics.effective_rank(np.ones((4, 3))) == 0.0
+
+
+def test_own_words_are_those_that_others_lack():
+    B = np.array([[0.5, 0.3, 0.2, 0.0], [0.5, 0.1, 0.1, 0.3]]) + 1e-9
+    score = B * (B / B.sum(axis=0))
+    want = np.argsort(-score, axis=1)
+    got = metrics.own_words(np.log(B), 4)
+    np.testing.assert_array_equal(got, want)
+    assert got[0, 0] == 0 and metrics.own_words(np.log(B), 1)[1, 0] == 3
+
+
+def test_topics_that_share_half_of_their_first_words_are_named():
+    tops = np.array([[0, 1, 2, 3], [4, 5, 6, 7], [2, 3, 8, 9], [3, 7, 10, 11]])
+    assert metrics.near_duplicates(tops) == [(0, 2)]
+    assert metrics.near_duplicates(tops, 0.25) == [(0, 2), (0, 3), (1, 3), (2, 3)]

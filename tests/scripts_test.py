@@ -12,7 +12,7 @@ import numpy as np
 import processes
 import pytest
 
-from dwl_jax import data, infer, io, metrics
+from dwl_jax import data, infer, io, metrics, topic_documents
 from experiments import growth
 
 SMALL = (
@@ -91,7 +91,8 @@ def test_inspect_speaks_words(run_dir):
     )
     text = processes.run("inspect", f"--model={run_dir}", *args)
     saved = io.load_model(run_dir / "model")
-    for k, row in enumerate(metrics.top_words(saved.model.log_B, 3)):
+    log_y = topic_documents(saved.model, saved.hyper, cfg=saved.cfg)
+    for k, row in enumerate(metrics.own_words(log_y, 3)):
         part = text.split(f"topic {k}\n")[1].splitlines()[:3]
         assert [line.split()[1] for line in part] == [saved.vocab[n] for n in row]
     assert "d_4280 Congestive heart failure, unspecified\n" in text

@@ -53,7 +53,7 @@ def contents(run: Run) -> dict[str, Any]:
                 "share": _r(share[k]),
                 "words": [[int(n), _r(np.exp(log_y[k, n]))] for n in row],
             }
-            for k, row in enumerate(metrics.top_words(log_y, _TOPIC_WORDS))
+            for k, row in enumerate(metrics.own_words(log_y, _TOPIC_WORDS))
         ],
         "profile": np.round((joint / joint.sum(axis=0)).T, 3).tolist(),
         "admissions": _admissions(column(saved.vocab)),

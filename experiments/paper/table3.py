@@ -23,7 +23,7 @@ def topics(saved: io.SavedModel) -> np.ndarray:
 def sheet(name: str, title: str, log_y: np.ndarray, corpus) -> Sheet:
     """A row for each topic: its first codes, their names and their share."""
     rows = []
-    for k, row in enumerate(metrics.top_words(log_y, TOP)):
+    for k, row in enumerate(metrics.own_words(log_y, TOP)):
         share = lambda n, k=k: f"{np.exp(log_y[k, n]):.0%}"
         label = lambda n: corpus.descriptions[n] or corpus.vocab[n]
         words = [f"{corpus.vocab[n]}, {label(n)}, {share(n)}" for n in row]
