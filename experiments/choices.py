@@ -66,7 +66,7 @@ OF_MODE = {
 
 def parse(choice: str, mode: str) -> tuple[dict, bool]:
     """'step=none tau=1.0' as settings, and whether kinds have their own coordinates."""
-    changes = {} if choice == DEFAULT else study.parse(choice.split())
+    changes = {} if choice == DEFAULT else cli.settings(choice.split())
     if "beside" in changes:
         changes["embedding"] = embedding.beside(*changes.pop("beside"))
     by_kind = changes.pop("by_kind", True)

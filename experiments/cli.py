@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a wrong flag or bad input, 3 a number that is not finite, 
 stopped by signal n with a checkpoint.
 """
 
+import ast
 import logging as std_logging
 import os
 import sys
@@ -105,3 +106,17 @@ def mesh(num_devices: int | None):
             f"({available[0].platform}); --device=cpu makes as many as asked for."
         )
     return parallel.make_mesh(available[:num_devices])
+
+
+def settings(changes: list[str]) -> dict:
+    """["tau=1", "loss=squared"] as settings of a preset."""
+    out = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise ValueError(f"--change={change}: must be name=value.")
+        try:
+            out[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            out[name] = value  # a word, such as a loss
+    return out

@@ -1,6 +1,6 @@
 """One recipe at many sizes: codes times admissions, and one change at a time.
 
-    python -m experiments.sizes --corpus=nhds --path=FILE --codes=81,500,2000,5550 \
+    python -m experiments.sizes --corpus=nhds --path=FILE --sizes=81,500,2000,5550 \
         --admissions=250,1000,4457 --splits=3 --choice='blur=0.4' --out=DIR
 
 81 are the paper's codes, other numbers the most frequent ones. Each split draws its
@@ -25,7 +25,7 @@ import dwl_jax
 from dwl_jax import data, io, presets, train
 from dwl_jax.data import Corpus
 from dwl_jax.data import corpus as corpus_lib
-from experiments import cli, corpora, large, study
+from experiments import cli, corpora, large
 
 DEFAULT = "default"
 CONTROLS = ("transport=False", "learn_embeddings=False")
@@ -114,9 +114,9 @@ def main(argv):
     del argv
     FLAGS = flags.FLAGS
     cli.setup_jax()
-    choices = {DEFAULT: {}} | {c: study.parse(c.split()) for c in FLAGS.choice}
+    choices = {DEFAULT: {}} | {c: cli.settings(c.split()) for c in FLAGS.choice}
     if FLAGS.controls:
-        choices |= {c: study.parse(c.split()) for c in CONTROLS}
+        choices |= {c: cli.settings(c.split()) for c in CONTROLS}
         choices |= {"spectral embeddings, untrained": {UNTRAINED: True}}
     for changes in choices.values():
         presets.default(**{k: v for k, v in changes.items() if k != UNTRAINED})

@@ -7,7 +7,6 @@ was. --part=valid is for choosing settings, --part=test for reporting. The Markd
 with paired differences to the rows that a method should beat.
 """
 
-import ast
 import os
 
 import jax
@@ -92,20 +91,6 @@ def rows(problem: protocol.Problem, modes, changes, num_steps: int) -> dict:
     return out
 
 
-def parse(changes: list[str]) -> dict:
-    """["tau=1", "loss=squared"] as settings of a preset."""
-    out = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if not equals:
-            raise ValueError(f"--change={change}: must be name=value.")
-        try:
-            out[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            out[name] = value  # a word, such as a loss
-    return out
-
-
 def study(
     corpus: data.Corpus,
     out: str,
@@ -153,7 +138,7 @@ def report(results: tables.Results) -> str:
 def main(argv):
     del argv
     FLAGS = flags.FLAGS
-    changes = parse(FLAGS.change)
+    changes = cli.settings(FLAGS.change)
     presets.default(**changes)  # wrong settings are named before any work
     results = study(
         corpora.load(corpora.Spec.from_flags()),

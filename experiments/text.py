@@ -26,7 +26,7 @@ from absl import flags, logging
 import dwl_jax
 from dwl_jax import data, metrics, presets, start, train
 from dwl_jax.documents import Documents, from_counts, sparse
-from experiments import cli, study, tables
+from experiments import cli, tables
 
 TOP_N = (10, 15)
 _NEAREST = 5
@@ -242,12 +242,13 @@ def main(argv):
     del argv
     FLAGS = flags.FLAGS
     cli.setup_jax()
-    changes = study.parse(FLAGS.change)
+    changes = cli.settings(FLAGS.change)
     presets.default(**changes)  # wrong settings are named before any work
     try:
         text = READERS[FLAGS.data](FLAGS.path, FLAGS.part)
     except (OSError, IndexError, KeyError) as error:
-        raise ValueError(f"--path: {FLAGS.path}: {error!r}") from error
+        kind = type(error).__name__
+        raise ValueError(f"--path: {FLAGS.path}: {kind}: {error}") from error
     title = (
         f"{FLAGS.data}, {text.train.shape[0]:,} documents to learn from, "
         f"{text.test.shape[0]:,} of the {FLAGS.part} part, {len(text.vocab):,} words, "

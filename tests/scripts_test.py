@@ -141,6 +141,12 @@ WRONG = {
         (["--model=RUN", "--docs=OUT/a.txt", "--unknown=drop"], "no document has"),
         (["--model=RUN", "--docs=OUT/a.txt", "--out=OUT/x.xls"], "--out=.*csv or .npz"),
     ],
+    "text": [
+        (["--data=m10", "--path=OUT/none", "--out=OUT/new"], "--path: .*none"),
+        (["--data=20ng", "--path=OUT", "--out=OUT/new"], "--path: .*train_bow"),
+        (["--data=m10", "--path=OUT/a.txt", "--out=OUT/new"], "--path: .*a.txt"),
+        (["--data=m10", "--path=a", "--change=taw=1", "--out=OUT/new"], "such.* taw"),
+    ],
     "inspect": [
         (["--model=RUN", "--neighbours=d_428"], "--neighbours: .*'d_428'. Near it"),
         (["--model=RUN", "--recommend=p_3995"], "--recommend: not diseases: p_3995"),
@@ -152,6 +158,7 @@ import importlib, json, sys
 from absl import flags
 from experiments import cli
 script = importlib.import_module("experiments." + sys.argv[1])
+getattr(script, "define_flags", lambda: None)()
 for args in json.loads(sys.argv[2]):
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()

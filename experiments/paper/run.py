@@ -23,7 +23,7 @@ from absl import flags, logging
 from dwl_jax import data, presets, settings
 from dwl_jax.data.corpus import take
 from dwl_jax.versions import versions
-from experiments import cli, corpora, protocol, rundir, study
+from experiments import cli, corpora, protocol, rundir
 
 FOLDERS = ("tables", "figures", "parts", "compiled")
 _MIN_DOCS = 120  # below it a split has too few labelled admissions for its tasks
@@ -196,7 +196,7 @@ def begin(
 
 def open_run() -> Run:
     """The Run of the flags, with a log and a place for what is compiled."""
-    spec, changes = corpora.Spec.from_flags(), study.parse(_CHANGE.value)
+    spec, changes = corpora.Spec.from_flags(), cli.settings(_CHANGE.value)
     cli.setup_jax()
     run = begin(
         _OUT.value or os.path.join("runs", f"reproduce-{spec.corpus}"),
