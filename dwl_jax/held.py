@@ -9,8 +9,9 @@ for each topic, one more for its gradient, and none for a document. C is made by
 of rows and is the one array of N x N there is: the gradient in the embeddings goes
 through all of its entries, and makes them again, block by block.
 
-Numbers are plain: u is at least 1, the diagonal, and v is right while the largest
-cost / epsilon is below `kernel.MAX_ONCE`.
+Numbers are plain, however large cost / epsilon: what a word keeps, b_k / u with u at
+least 1, bounds C (b_k / u) from below, and beside it nothing counts that exp loses, as
+long as the masses of a topic do not lie as far apart as numbers do.
 """
 
 import dataclasses

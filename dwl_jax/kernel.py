@@ -36,8 +36,6 @@ _MAX_SPREAD = {"float32": 64.0, "float64": 672.0}
 # With r the largest exponent, logs of scalings differ by at most 2 r from word to word:
 # masses between exp(-2 r) and exp(2 r) are held with room for N and for small topics.
 _MAX_REACH = {"float32": 32.0, "float64": 300.0}
-# One iteration starts from scalings of 1, which plain numbers hold as far as exp goes.
-MAX_ONCE = _MAX_SPREAD
 # The same for columns that have a log of their own, and for the masses of a topic.
 _MAX_SCALED = {"float32": 120.0, "float64": 1200.0}
 _MAX_TOPIC = {"float32": 64.0, "float64": 200.0}
@@ -173,7 +171,9 @@ def form_for(
     """
     name, margin = jnp.dtype(dtype).name, 1.01
     near = (reach - shift) * margin, reach * margin, span * margin
-    if near[1] <= (MAX_ONCE if once else _MAX_REACH)[name]:
+    if once and near[2] <= _MAX_TOPIC[name]:
+        return "plain"
+    if near[1] <= _MAX_REACH[name]:
         return "plain"
     return "scaled" if _near(*near, name) else "log"
 
@@ -204,7 +204,7 @@ def holds(
     """
     name = kernel.reach.dtype.name
     if form == "held":
-        return kernel.reach <= MAX_ONCE[name]
+        return span(log_B) <= _MAX_TOPIC[name]
     if form == "plain":
         small = kernel.reach <= _MAX_REACH[name]
         if log_scal is not None:

@@ -110,6 +110,14 @@ def markdown(found: dict) -> str:
     return "\n".join(out) + "\n"
 
 
+def write(out: str, found: dict) -> None:
+    """What is found so far."""
+    with open(os.path.join(out, "sizes.json"), "w") as handle:
+        json.dump(found, handle, indent=1)
+    with open(os.path.join(out, "sizes.md"), "w") as handle:
+        handle.write(markdown(found))
+
+
 def main(argv):
     del argv
     FLAGS = flags.FLAGS
@@ -146,10 +154,7 @@ def main(argv):
                         continue
                     done.append(row(learned, task, seed, FLAGS.topics, changes))
                     logging.info("%d codes, %d: %s %s", codes, number, name, done[-1])
-                with open(path, "w") as handle:
-                    json.dump(found, handle, indent=1)
-                with open(os.path.join(FLAGS.out, "sizes.md"), "w") as handle:
-                    handle.write(markdown(found))
+                    write(FLAGS.out, found)
     print(markdown(found))
 
 

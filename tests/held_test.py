@@ -106,6 +106,22 @@ class HeldTest(parameterized.TestCase):
         self.assertGreater(float(of(embeddings(), epsilon=0.04).reach), 50.0)
         np.testing.assert_allclose(narrow, wide, atol=2e-4)
 
+    @parameterized.parameters(0.02, 1e-4)
+    def test_entries_that_exp_loses_do_not_count(self, epsilon):
+        """Almost all of C is 0 in float32; topics span as much as is allowed."""
+        log_B = topics() * 3.0
+        log_B = jax.nn.log_softmax(log_B.at[:, 0].set(jnp.min(log_B) - 15.0))
+        narrow = of(embeddings(dtype=jnp.float32), epsilon=epsilon, tau=1.0)
+        log_B32 = log_B.astype(jnp.float32)
+        self.assertGreater(float(narrow.reach), 100.0)
+        self.assertGreater(float(kernel.span(log_B32)), 50.0)
+        self.assertTrue(bool(kernel.holds(narrow, "held", log_B32)))
+        k = dense(embeddings(), epsilon=epsilon, tau=1.0)
+        want = barycenter(log_B, jnp.eye(K), k, num_iters=1).log_y
+        np.testing.assert_allclose(narrow.vertices(log_B32), want, rtol=1e-4, atol=2e-4)
+        far = log_B32.at[:, 0].add(-40.0)
+        self.assertFalse(bool(kernel.holds(narrow, "held", far)))
+
     def test_more_than_one_iteration_is_refused(self):
         with self.assertRaisesRegex(ValueError, "one iteration"):
             barycenter(topics(), weights(), of(embeddings()), num_iters=2)
