@@ -68,10 +68,11 @@ def to_host(state: State) -> State:
     return state._replace(params=params, opt_A=host(state.opt_A))
 
 
-@functools.partial(jax.jit, static_argnames=("cfg", "num_words", "num_labels"))
+@functools.partial(jax.jit, static_argnames=("cfg", "num_words", "num_labels", "lasts"))
 def step(
-    state, docs, mask, labels, hyper, k=None, due=True, *, cfg, num_words, num_labels
-):
+    state, docs, mask, labels, hyper, k=None, due=True,
+    *, cfg, num_words, num_labels, lasts=1
+):  # fmt: skip
     """`train.advance` of one batch, whose rows of A are all that the State holds.
 
     A kernel is given back if it is new and the next step is to have it.
@@ -79,7 +80,7 @@ def step(
     s = mask.shape[0]
     place = jnp.where(mask > 0.0, jnp.arange(s), s)  # a row of no document is dropped
     batch = Batch(place, mask, dense(docs, num_words), labels, docs, due)
-    how = {"cfg": cfg, "num_labels": num_labels}
+    how = {"cfg": cfg, "num_labels": num_labels, "lasts": lasts}
     state, info, made = train.advance(state, batch, hyper, k, **how)
     return state, info, made if k is None and cfg.renew > 1 else None
 
@@ -139,8 +140,10 @@ def epoch(
         k = None if i % turn == 0 else k  # before there is another: C is large
         state, info, made = step(
             state, docs, mask, labels_s, hyper, k, i >= begin, cfg=cfg, num_words=N,
-            num_labels=num_labels,
+            num_labels=num_labels, lasts=turn,
         )  # fmt: skip
+        if i % turn:
+            info = train.shared(info, infos[-1])
         k = made if k is None else k
         if pending is not None:  # the one before: it is done, or nearly
             write_back(*pending)

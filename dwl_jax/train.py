@@ -22,6 +22,7 @@ from dwl_jax.documents import Documents, dense, sparse
 from dwl_jax.mesh import put, take
 from dwl_jax.objective import (
     Batch,
+    Followed,
     follow_transports,
     own_topics,
     topic_loss,
@@ -131,17 +132,20 @@ def advance(
     *,
     cfg: Config,
     num_labels: int = 0,
+    lasts: int = 1,
 ) -> tuple[State, Info, Any]:
     """`step` with a kernel that an earlier step made, or None to make it of theta.
 
-    Theta follows the topic loss in steps that make the kernel, and in no others.
+    Theta moves in steps that make the kernel, and in no others; its transports then
+    stand for those of all `lasts` steps that share the kernel.
 
     Returns:
       The State, Info, and the kernel.
     """
     params, features = state.params, state.features
     hyper = decayed(hyper.at(state.epsilon), state.epoch)
-    joint = cfg.joint and k is None
+    moving = k is None
+    joint = cfg.joint and moving
     rows_s = take((params.A, state.opt_A), batch.rows)
     A_s, opt_A_s = rows_s
     loss_fn = jax.value_and_grad(
@@ -167,10 +171,13 @@ def advance(
         theta = embedding.descend(theta, delta, hyper.rate_joint)
     joint_theta = theta
 
-    pulled = follow_transports(
-        theta, state.theta_start, A_s, R, batch, features, hyper,
-        weight=share * batch.mask, cfg=cfg, num_labels=num_labels,
-    )  # fmt: skip
+    pulled = Followed(theta, jnp.zeros((), R.dtype), jnp.zeros_like(loss), False)
+    if moving:
+        pulled = follow_transports(
+            theta, state.theta_start, A_s, R, batch, features,
+            hyper._replace(rate_theta=lasts * hyper.rate_theta),
+            weight=share * batch.mask, cfg=cfg, num_labels=num_labels,
+        )  # fmt: skip
     theta = pulled.theta
 
     fault = checks.faults(
@@ -221,6 +228,14 @@ def turn(num_batches: int, cfg: Config) -> int:
     return -(-num_batches // turns)
 
 
+def shared(infos: Info, first: Info) -> Info:
+    """Info of a turn's other steps, with what its first one says of all transports."""
+    like = lambda name: jnp.full_like(getattr(infos, name), getattr(first, name))
+    return infos._replace(
+        energy=like("energy"), transport_error=like("transport_error")
+    )
+
+
 def epoch(
     key: Array,
     state: State,
@@ -266,12 +281,14 @@ def epoch(
         y, mask = dense(docs_s, N), mesh.split(mask)
         due = (index >= begin) & (index < num_batches)
         batch = Batch(rows, mask, y, labels_s, docs_s, due)
-        return advance(state, batch, hyper, k, cfg=cfg, num_labels=num_labels)
+        how = {"cfg": cfg, "num_labels": num_labels, "lasts": steps}
+        return advance(state, batch, hyper, k, **how)
 
     def one_turn(state, batches):
         state, info, k = body(state, jax.tree.map(lambda x: x[0], batches))
         others = jax.tree.map(lambda x: x[1:], batches)
         state, infos = jax.lax.scan(lambda *now: body(*now, k)[:2], state, others)
+        infos = shared(infos, info)
         join = lambda x, rest: jnp.concatenate([x[None], rest])
         return state, jax.tree.map(join, info, infos)
 
