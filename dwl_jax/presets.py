@@ -7,18 +7,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from dwl_jax import embedding, removed
-from dwl_jax.types import FEW_WORDS, Config, Hyper
+from dwl_jax.types import Config, Hyper
 
 Mode = Literal["scratch", "finetune", "supervised"]
-_MANY_WORDS = {
-    "epsilon": 0.07,
-    "rate_theta": 2.0,
-    "batch_size": 128,
-    "num_iters": 1,
-    "renew": 8,
-    "transport_iters": 2,
-    "num_epochs": 5,
-}
+_STEPS = 400  # whatever the corpus, but for _EPOCHS at least
+_EPOCHS = 3
 _FROZEN = {"joint": False, "step": "none"}
 _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
@@ -43,6 +36,32 @@ class Sizes(NamedTuple):
         if len(shape) != 2:
             raise ValueError(f"a recipe is for a corpus, counts or Sizes, not {shape}.")
         return cls(*shape)
+
+
+def sized(num_words: int) -> dict[str, Any]:
+    """What the recipe has for N words: powers of N through what 81 codes have.
+
+    More words need more dimensions to have neighbours of their own, and each then needs
+    few of them: less blur. A batch's transports touch a smaller part of the words, and
+    fewer documents hold each of them: smaller steps.
+
+    Args:
+      num_words: N.
+
+    Returns:
+      Fields of Config and Hyper.
+    """
+    more = max(1.0, num_words / Sizes().num_words)
+    renew = min(max(round(num_words / 700), 1), 8)
+    return {
+        "dim": round(min(50 * more ** (1 / 3), 200)),
+        "batch_size": round(64 * more ** (1 / 6)),
+        "renew": renew,
+        "transport_iters": 2,
+        "blur": 0.8 * more**-0.7,
+        "rate_theta": 0.6 * more**-0.5,
+        "rate_joint": 0.03 * renew * more**-0.8,
+    }
 
 
 class Preset(NamedTuple):
@@ -99,15 +118,13 @@ def default(
     learn_embeddings: bool = True,
     **changes,
 ) -> Preset:
-    """Settings that learn, chosen on validation data: the tables are in BUILD_NOTES.md.
+    """Settings that learn, chosen on validation data: docs/recipe.md has the tables.
 
-    KL loss, squared distances divided by their mean, topics that start as clusters of
-    documents, a weak prior on their weights, Adam, the joint update beside the paper's
-    Laplacian step, all rates falling to 0 over the epochs.
-
-    More than 1,000 words blur a topic more, and less of a batch's transports is on
-    each: epsilon is smaller and the rate of their step larger. One Sinkhorn iteration,
-    a kernel that is renewed every few steps, smaller batches, five epochs.
+    KL loss by one Sinkhorn iteration, squared distances divided by their mean,
+    embeddings that start from the spectrum of co-occurrence and topics as clusters of
+    documents in them, epsilon from the blur, a weak prior on the topics' weights, Adam,
+    the joint update beside the paper's Laplacian step, all rates falling to 0 over a
+    number of steps. `sized` says what depends on the number of words.
 
     Args:
       corpus: what will be learned: a Corpus, counts [M, N] or Sizes.
@@ -117,34 +134,37 @@ def default(
       transport: False is the control, in which no mass moves: topics alone are learned.
       learn_embeddings: False keeps them as they start.
       **changes: any field of Config or Hyper, num_epochs, or the num_steps that they
-        are to have. `decay_epochs` is num_epochs unless given.
+        are to have. `decay_epochs` is num_epochs unless given. Who gives epsilon does
+        not get one for a blur.
 
     Returns:
       A Preset.
     """
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}.")
-    cfg = Config(squared=True, start="documents", num_iters=3)
-    hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, rate_theta=0.6, prior=0.02)
+    sizes, asked = Sizes.of(corpus), changes
+    cfg = Config(squared=True, start="spectral", num_iters=1)
+    hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, prior=0.02)
+    own = sized(sizes.num_words)
+    if "epsilon" in changes:
+        own["blur"] = 0.0
     if mode == "finetune":
-        hyper = hyper._replace(rate_joint=0.2, rate_theta=1.5)
+        own |= {"rate_joint": 0.2, "rate_theta": 1.5}
     elif mode == "supervised":
-        hyper = hyper._replace(label_weight=1.0, metric_weight=2.0)
-    num_docs, num_words = Sizes.of(corpus)
-    if num_words > FEW_WORDS:
-        changes = _MANY_WORDS | changes
-    if not transport:
-        changes = {"transport": False, "num_iters": 1} | changes
+        own |= {"label_weight": 1.0, "metric_weight": 2.0}
+    changes = own | changes
     if not (transport and learn_embeddings):
-        for name in _FROZEN.keys() & changes.keys():
-            if changes[name] != _FROZEN[name]:
-                raise ValueError(f"{name}={changes[name]!r} would move embeddings.")
+        for name in _FROZEN.keys() & asked.keys():
+            if asked[name] != _FROZEN[name]:
+                raise ValueError(f"{name}={asked[name]!r} would move embeddings.")
         changes = changes | _FROZEN
-    num_steps = changes.pop("num_steps", None)
-    found = _change(Preset(cfg, hyper, 20), changes)
-    if num_steps is not None and "num_epochs" not in changes:
-        batches = -(-num_docs // min(num_docs, found.cfg.batch_size))
-        found = found._replace(num_epochs=-(-num_steps // batches))
+    if not transport:
+        changes = {"transport": False} | changes
+    num_steps = changes.pop("num_steps", _STEPS)
+    found = _change(Preset(cfg, hyper, 0), changes)
+    if "num_epochs" not in changes:
+        batches = -(-sizes.num_docs // min(sizes.num_docs, found.cfg.batch_size))
+        found = found._replace(num_epochs=max(_EPOCHS, -(-num_steps // batches)))
     if mode == "finetune" and "embedding" not in changes:
         beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)
         found = _change(found, {"embedding": beside})

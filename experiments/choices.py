@@ -20,39 +20,47 @@ from dwl_jax import embedding, presets
 from experiments import baselines, cli, corpora, protocol, study, tables
 
 DEFAULT = "default"
+BEFORE = (  # the recipe of three iterations from N(0, 1), 20 epochs
+    "start=documents epsilon=0.15 num_iters=3 transport_iters=10 batch_size=256 "
+    "num_epochs=20"
+)
 CHOICES = (
+    BEFORE,
+    "transport=False",
+    "learn_embeddings=False",
     "squared=False",
     "tau=0.5",
     "tau=1.0",
-    "epsilon=0.05",
-    "epsilon=0.3",
+    "blur=0.2",
+    "blur=0.4",
+    "blur=1.6",
     "loss=squared",
     "loss=sinkhorn",
     "start=normal",
+    "start=documents",
     "prior=0.0",
     "prior=0.1",
     "rate_A=0.3",
     "joint=False",
-    "rate_joint=0.06",
+    "rate_joint=0.01",
+    "rate_joint=0.1",
     "step=none",
     "rate_theta=0.2",
-    "rate_theta=0.7",
+    "rate_theta=1.2",
     "epsilon_transport=0.3",
+    "transport_iters=10",
     "closest=distance",
     "anchor=0.002",
-    "num_iters=1",
     "num_iters=2",
     "num_iters=10",
-    "num_epochs=40",
+    "batch_size=256",
+    "num_steps=200",
+    "num_steps=800",
     "num_topics=16",
 )
 OF_MODE = {
-    "scratch": (
-        "rate_joint=0.1",
-        "step=proximal beta=0.5",
-    ),
+    "scratch": ("step=proximal beta=0.5",),
     "finetune": (
-        "rate_joint=0.1",
         "rate_joint=0.4",
         "rate_theta=3.0",
         "beside=(25,0.3)",

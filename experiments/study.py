@@ -52,8 +52,8 @@ def train(problem: protocol.Problem, mode: str, changes, vectors=None, by_kind=T
     """
     supervised = mode in ("died", "admission_type")
     of = "supervised" if supervised else "scratch" if mode in CHANGES else mode
-    recipe = presets.default(mode=of, **changes | CHANGES.get(mode, {}))
     corpus = problem.train_corpus
+    recipe = presets.default(corpus, mode=of, **changes | CHANGES.get(mode, {}))
     if mode == "finetune":
         kinds = corpus.kinds if by_kind else None
         vectors = presets.starting_vectors(vectors, recipe.cfg, kinds)

@@ -74,7 +74,13 @@ def test_no_process_writes_before_all_have_seen_the_directory(monkeypatch, tmp_p
 @pytest.mark.slow
 def test_two_processes_give_the_numbers_of_one_and_resume(tmp_path):
     args = ("--dim=4", "--num_topics=3", "--batch_size=20", "--num_iters=4")
-    args += ("--kernel=plain", "--num_docs=61", "--split=all", "--epochs=8")
+    args += (
+        "--kernel=plain",
+        "--epsilon=0.3",
+        "--num_docs=61",
+        "--split=all",
+        "--epochs=8",
+    )
     processes.run("train", *args, f"--out={tmp_path}/one")
     codes, errors = two_processes(*args, f"--out={tmp_path}/two")
     assert codes == [0, 0], errors

@@ -26,7 +26,44 @@ def test_default_preset_has_what_was_found_to_be_needed():
     assert cfg.scale != "none"  # else epsilon has no unit, and tau does nothing
     assert cfg.loss == "kl" and cfg.optimizer_A == cfg.optimizer_R == "adam"
     assert cfg.joint and cfg.reduction == "mean"
-    assert 0.0 < hyper.tau <= 1.0 and hyper.decay_epochs == 20
+    assert 0.0 < hyper.tau <= 1.0 and hyper.decay_epochs == 6
+    assert cfg.start == "spectral" and cfg.num_iters == 1 and hyper.blur == 0.8
+
+
+def test_the_recipe_has_a_number_of_steps_and_batches_follow():
+    for num_docs, num_words in ((30, 3), (250, 81), (4_457, 500), (17_800, 5_550)):
+        cfg, _, epochs = presets.default(presets.Sizes(num_docs, num_words))
+        batches = -(-num_docs // min(num_docs, cfg.batch_size))
+        assert 400 <= epochs * batches < 400 + 3 * batches
+    assert presets.default(presets.Sizes(10**6, 10_000)).num_epochs == 3
+    few = presets.default(presets.Sizes(1_000), num_steps=32, batch_size=125)
+    assert few.num_epochs == 4 and few.hyper.decay_epochs == 4.0
+    assert presets.default(np.ones((40, 7)), num_epochs=2).num_epochs == 2
+    with pytest.raises(ValueError, match=r"counts or Sizes, not \(3,\)"):
+        presets.default(np.ones(3))
+
+
+def test_more_words_change_the_recipe_little_by_little():
+    words = np.unique(np.geomspace(3, 10_000, 400).astype(int))
+    found = [presets.sized(int(n)) for n in words]
+    falls = {"blur", "rate_theta"}
+    for name in found[0]:
+        values = np.array([f[name] for f in found], float)
+        if name in falls:
+            assert (np.diff(values) <= 0.0).all()
+        elif name in ("dim", "batch_size", "renew"):
+            assert (np.diff(values) >= 0.0).all()
+        if name not in ("renew", "rate_joint"):  # the rate is for all that share C
+            assert (np.abs(np.diff(np.log(values))) < 0.05).all(), name
+    per_step = np.array([f["rate_joint"] / f["renew"] for f in found])
+    assert (np.diff(np.log(per_step)) > -0.05).all()
+    assert presets.sized(3) == presets.sized(81)
+
+
+def test_who_gives_epsilon_gets_it():
+    assert presets.default(epsilon=0.1).hyper.blur == 0.0
+    assert presets.default(epsilon=0.1).hyper.epsilon == 0.1
+    assert presets.default(blur=0.3).hyper.blur == 0.3
 
 
 @pytest.mark.parametrize("preset", [presets.paper, presets.default])

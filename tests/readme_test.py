@@ -16,6 +16,6 @@ def test_python_blocks_run_in_order(capsys):
         for block in blocks:
             exec(compile(block, "README.md", "exec"), names)
     shown = capsys.readouterr().out
-    assert "(3, 2, 1)" in shown  # the sweep: tau, epochs, batches
+    assert "(3, 2, 4)" in shown  # the sweep: tau, epochs, batches
     assert "(30, 8)" in shown  # the gradient: words, dim
     assert names["state"].params.A.shape == (500, 4)

@@ -21,6 +21,7 @@ SMALL = (
     "--batch_size=32",
     "--num_iters=4",
     "--kernel=plain",
+    "--epsilon=0.3",
 )
 CORPUS = ("--num_docs=90", "--split=all")
 

@@ -3,14 +3,14 @@
 import pytest
 
 from dwl_jax import data
-from experiments import study, tables
+from experiments import cli, study, tables
 
 
 def test_changes_are_numbers_words_and_truths():
-    got = study.parse(["tau=1", "epsilon=0.3", "loss=squared", "joint=False"])
+    got = cli.settings(["tau=1", "epsilon=0.3", "loss=squared", "joint=False"])
     assert got == {"tau": 1, "epsilon": 0.3, "loss": "squared", "joint": False}
     with pytest.raises(ValueError, match="--change=tau: must be name=value"):
-        study.parse(["tau"])
+        cli.settings(["tau"])
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ class Run:
 
     def recipe(self, mode: str, **changes) -> presets.Preset:
         """The recipe of a mode, as changed by flags."""
-        return presets.default(mode=mode, **(self.changes | changes))
+        corpus = self.problem.train_corpus
+        return presets.default(corpus, mode=mode, **(self.changes | changes))
 
     @functools.cached_property
     def problem(self) -> protocol.Problem:

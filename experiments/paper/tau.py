@@ -49,15 +49,16 @@ def sweep(problem: protocol.Problem, recipe, taus, seeds: int):
         train.prepare(
             jax.random.key(seed),
             corpus.documents(),
-            recipe.hyper,
+            recipe.hyper._replace(tau=tau),  # of which a blur has its epsilon
             cfg=recipe.cfg,
             num_words=corpus.num_words,
         )
+        for tau in taus
         for seed in range(seeds)
     ]
     stack = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
-    states = stack([task.state for _ in taus for task in prepared])
-    keys = jnp.stack([task.key for _ in taus for task in prepared])
+    states = stack([task.state for task in prepared])
+    keys = jnp.stack([task.key for task in prepared])
     lanes = jnp.repeat(jnp.asarray(taus, jnp.float32), seeds)
     docs, hyper = prepared[0].docs, prepared[0].hyper._replace(tau=lanes)
     return states, lambda states: _epoch(keys, states, docs, hyper, cfg=recipe.cfg)

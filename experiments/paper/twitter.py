@@ -94,8 +94,9 @@ def errors(corpus: data.Corpus, seed: int, changes: dict) -> dict[str, float]:
     """Test error of every row for one split, in percent."""
     split, docs = Split(corpus, seed), corpus.documents(np.float64)
     train = take(corpus, split.train, f"training tweets of split {seed}")
+    sizes = presets.Sizes(train.num_docs, min(WORDS, train.num_words))
     scratch, tuned = (
-        presets.default(mode=mode, **changes) for mode in ("scratch", "finetune")
+        presets.default(sizes, mode=mode, **changes) for mode in ("scratch", "finetune")
     )
     dim = scratch.cfg.dim
     rows = lambda r: Documents(docs.words[r], docs.mass[r])

@@ -30,7 +30,7 @@ def rows(problem: protocol.Problem, changes: dict, num_steps: int) -> dict:
     learned = ("tfidf", "lda", "doc2vec")
     makers = {name: baselines.ALL[name] for name in (*baselines.CONTROLS, *learned)}
     out = baselines.rows(problem, makers)
-    dim = presets.default(**changes).cfg.dim
+    dim = presets.default(problem.train_corpus, **changes).cfg.dim
     X = {
         "Word2Vec input": baselines.word2vec(problem, "input", dim=dim),
         "Word2Vec sum": baselines.word2vec(problem, "sum", dim=dim),
