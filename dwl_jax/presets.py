@@ -58,7 +58,8 @@ def sized(num_words: int) -> dict[str, Any]:
         "batch_size": round(64 * more ** (1 / 6)),
         "renew": renew,
         "transport_iters": 2,
-        "blur": 0.8 * more**-0.7,
+        "blur": 0.8 * more**-0.5,
+        "rate_R": 0.3 * more**-0.25,
         "rate_theta": 0.6 * more**-0.5,
         "rate_joint": 0.03 * renew * more**-0.8,
     }

@@ -46,7 +46,7 @@ def test_the_recipe_has_a_number_of_steps_and_batches_follow():
 def test_more_words_change_the_recipe_little_by_little():
     words = np.unique(np.geomspace(3, 10_000, 400).astype(int))
     found = [presets.sized(int(n)) for n in words]
-    falls = {"blur", "rate_theta"}
+    falls = {"blur", "rate_R", "rate_theta"}
     for name in found[0]:
         values = np.array([f[name] for f in found], float)
         if name in falls:
