@@ -17,6 +17,10 @@ _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
 _LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
 _PROCEDURES = 1.25  # times that for procedures
+_JOINT_BESIDE, _THETA_BESIDE = (
+    20 / 3,
+    2.5,
+)  # rates of what is learned beside, over those
 
 
 class Sizes(NamedTuple):
@@ -150,7 +154,8 @@ def default(
     if "epsilon" in changes:
         own["blur"] = 0.0
     if mode == "finetune":
-        own |= {"rate_joint": 0.2, "rate_theta": 1.5}
+        own["rate_joint"] *= _JOINT_BESIDE
+        own["rate_theta"] *= _THETA_BESIDE
     elif mode == "supervised":
         own |= {"label_weight": 1.0, "metric_weight": 2.0}
     changes = own | changes
