@@ -17,10 +17,8 @@ _GIVEN = 0.7  # of all coordinates, in fine-tuning: the others are learned
 _SHARE = 0.3  # of the given ones in the ground cost
 _LENGTH = 8.0  # of their rows there, where what is learned starts from N(0, 1)
 _PROCEDURES = 1.25  # times that for procedures
-_JOINT_BESIDE, _THETA_BESIDE = (
-    20 / 3,
-    2.5,
-)  # rates of what is learned beside, over those
+# Rates of fine-tuning, over those from scratch.
+_JOINT_BESIDE, _THETA_BESIDE = 20 / 3, 2.5
 
 
 class Sizes(NamedTuple):
