@@ -150,6 +150,8 @@ def default(
     hyper = Hyper(tau=0.75, epsilon=0.15, rate_A=1.0, prior=0.02)
     own = sized(sizes.num_words)
     if "epsilon" in changes:
+        if changes.get("blur"):
+            raise ValueError("epsilon and blur: a recipe is given one of them.")
         own["blur"] = 0.0
     if mode == "finetune":
         own["rate_joint"] *= _JOINT_BESIDE
@@ -164,11 +166,12 @@ def default(
         changes = changes | _FROZEN
     if not transport:
         changes = {"transport": False} | changes
-    num_steps = changes.pop("num_steps", _STEPS)
+    num_steps = changes.pop("num_steps", None)
     found = _change(Preset(cfg, hyper, 0), changes)
     if "num_epochs" not in changes:
         batches = -(-sizes.num_docs // min(sizes.num_docs, found.cfg.batch_size))
-        found = found._replace(num_epochs=max(_EPOCHS, -(-num_steps // batches)))
+        least = -(-(num_steps or _STEPS) // batches)
+        found = found._replace(num_epochs=least if num_steps else max(_EPOCHS, least))
     if mode == "finetune" and "embedding" not in changes:
         beside = embedding.beside(round(_GIVEN * found.cfg.dim), _SHARE)
         found = _change(found, {"embedding": beside})

@@ -38,6 +38,7 @@ def test_the_recipe_has_a_number_of_steps_and_batches_follow():
     assert presets.default(presets.Sizes(10**6, 10_000)).num_epochs == 3
     few = presets.default(presets.Sizes(1_000), num_steps=32, batch_size=125)
     assert few.num_epochs == 4 and few.hyper.decay_epochs == 4.0
+    assert presets.default(presets.Sizes(1_000), num_steps=10).num_epochs == 1
     assert presets.default(np.ones((40, 7)), num_epochs=2).num_epochs == 2
     with pytest.raises(ValueError, match=r"counts or Sizes, not \(3,\)"):
         presets.default(np.ones(3))
@@ -64,6 +65,9 @@ def test_who_gives_epsilon_gets_it():
     assert presets.default(epsilon=0.1).hyper.blur == 0.0
     assert presets.default(epsilon=0.1).hyper.epsilon == 0.1
     assert presets.default(blur=0.3).hyper.blur == 0.3
+    assert presets.default(blur=0, epsilon=0.2).hyper.epsilon == 0.2
+    with pytest.raises(ValueError, match="epsilon and blur"):
+        presets.default(blur=0.3, epsilon=0.2)
 
 
 @pytest.mark.parametrize("preset", [presets.paper, presets.default])
