@@ -3,7 +3,7 @@
     python -m experiments.growth --sizes=1000,2000,4000,8000 --out=DIR
     python -m experiments.growth --documents=1000000
     python -m experiments.growth --greenkhorn
-    python -m experiments.growth --draw=DIR/growth.json --figure=docs/growth.svg
+    python -m experiments.growth --draw=DIR/growth.json --figure=growth.svg
 
 The recipe for large vocabularies on drawn documents (word frequencies as 1 / rank, 9
 words each), sizes in turn in one process, best of --repeats. Seconds of the
