@@ -210,7 +210,7 @@ def make(current: run.Run) -> Section:
             "neither τ nor the embeddings matter at its ε (see BUILD_NOTES.md).",
             "Accuracy is on training admissions as in the paper; F1 on the validation "
             "part. The loss at different τ is not of the same model class. Every τ has "
-            "the ε at which its kernel blurs as much as the others', unless ε is given.",
+            "the ε at which its kernel blurs as much as the others'.",
         ],
     )
 
