@@ -9,9 +9,9 @@ for each topic, one more for its gradient, and none for a document. C is made by
 of rows and is the one array of N x N there is: the gradient in the embeddings goes
 through all of its entries, and makes them again, block by block.
 
-Numbers are plain, however large cost / epsilon: what a word keeps, b_k / u with u at
-least 1, bounds C (b_k / u) from below, and beside it nothing counts that exp loses, as
-long as the masses of a topic do not lie as far apart as numbers do.
+Numbers are plain. Where all cost / epsilon is small, no entry of C is lost; where it is
+large, what a word keeps, b_k / u with u at least 1, bounds C (b_k / u) from below, and
+nothing that exp loses counts beside it unless a topic's masses lie as far apart.
 """
 
 import dataclasses

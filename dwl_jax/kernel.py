@@ -171,7 +171,7 @@ def form_for(
     """
     name, margin = jnp.dtype(dtype).name, 1.01
     near = (reach - shift) * margin, reach * margin, span * margin
-    if once and near[2] <= _MAX_TOPIC[name]:
+    if once and (near[1] <= _MAX_SPREAD[name] or near[2] <= _MAX_TOPIC[name]):
         return "plain"
     if near[1] <= _MAX_REACH[name]:
         return "plain"
@@ -204,7 +204,8 @@ def holds(
     """
     name = kernel.reach.dtype.name
     if form == "held":
-        return span(log_B) <= _MAX_TOPIC[name]
+        near = kernel.reach <= _MAX_SPREAD[name]  # then all of C is there
+        return near | (span(log_B) <= _MAX_TOPIC[name])
     if form == "plain":
         small = kernel.reach <= _MAX_REACH[name]
         if log_scal is not None:

@@ -122,6 +122,14 @@ class HeldTest(parameterized.TestCase):
         far = log_B32.at[:, 0].add(-40.0)
         self.assertFalse(bool(kernel.holds(narrow, "held", far)))
 
+    def test_topics_may_span_anything_where_no_entry_is_lost(self):
+        near, k = of(embeddings(dtype=jnp.float32)), dense(embeddings())
+        log_B = topics().at[:, 0].add(-200.0)
+        self.assertTrue(bool(kernel.holds(near, "held", log_B.astype(jnp.float32))))
+        want = barycenter(log_B, jnp.eye(K), k, num_iters=1).log_y
+        got = near.vertices(log_B.astype(jnp.float32))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-4)
+
     def test_more_than_one_iteration_is_refused(self):
         with self.assertRaisesRegex(ValueError, "one iteration"):
             barycenter(topics(), weights(), of(embeddings()), num_iters=2)
