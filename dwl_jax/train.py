@@ -173,9 +173,12 @@ def advance(
 
     pulled = Followed(theta, jnp.zeros((), R.dtype), jnp.zeros_like(loss), False)
     if moving:
+        of_all = hyper._replace(
+            rate_theta=lasts * hyper.rate_theta,
+            anchor=1.0 - (1.0 - hyper.anchor) ** lasts,
+        )
         pulled = follow_transports(
-            theta, state.theta_start, A_s, R, batch, features,
-            hyper._replace(rate_theta=lasts * hyper.rate_theta),
+            theta, state.theta_start, A_s, R, batch, features, of_all,
             weight=share * batch.mask, cfg=cfg, num_labels=num_labels,
         )  # fmt: skip
     theta = pulled.theta

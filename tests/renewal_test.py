@@ -107,6 +107,19 @@ def test_the_laplacian_step_acts_when_the_kernel_is_made_for_all_that_share_it()
     )
 
 
+def test_the_anchor_pulls_as_often_as_there_are_steps():
+    cfg, t = dataclasses.replace(CFG, joint=False, step="none"), task()
+    away = t.state._replace(theta_start=t.state.theta_start + 1.0)
+    batch = Batch(
+        jnp.arange(4), jnp.ones(4), dense(take(t.docs, jnp.arange(4)), N), None
+    )
+    hyper = t.hyper._replace(anchor=jnp.asarray(0.1))
+    how = {"cfg": cfg, "lasts": 3}
+    state, _, _ = train.advance(away, batch, hyper, **how)
+    moved = state.params.theta - away.params.theta
+    np.testing.assert_allclose(moved, 1.0 - 0.9**3, rtol=1e-5)
+
+
 def test_an_empty_last_place_changes_nothing():
     """Five batches in turns of three leave one place without documents."""
     docs = counts()[0][:18]
